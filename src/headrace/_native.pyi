@@ -13,6 +13,9 @@ from .types import RecordMetadata
 _Schema = TypeVar("_Schema")
 _Imported = TypeVar("_Imported")
 
+IS_RELEASE: bool
+"""Whether this module is built as in wheels, or for development."""
+
 class DecodeError(Exception):
     """A record batch cannot be decoded: its checksum or a length is wrong, or its format is too old.
 
@@ -310,7 +313,7 @@ class DirectSender:
 class DirectConnection:
     """The socket of a connection, while it is lent to the threads that send. Its methods are atomic."""
 
-    def __new__(cls, sender: DirectSender, descriptor: int) -> DirectConnection: ...
+    def __new__(cls, sender: DirectSender, descriptor: int, patience: float = 0.005) -> DirectConnection: ...
     def lend(self, last_id: int) -> None: ...
     @property
     def is_lent(self) -> bool: ...
@@ -359,6 +362,97 @@ class DirectPartition:
     def has_delivered(self) -> bool: ...
     @property
     def is_in_flight(self) -> bool: ...
+
+@final
+class DirectFetch:
+    """The requests of a stream of fetches, which the receiving thread repeats."""
+
+    def __new__(
+        cls,
+        *,
+        client_id: str | None,
+        min_bytes: int,
+        read_committed: bool,
+        rack: str,
+        check_crcs: bool,
+        max_batch_bytes: int,
+        lane: str | None,
+    ) -> DirectFetch: ...
+    def prepare(
+        self,
+        changes: Sequence[tuple[object, bytes, int, tuple[str, int, int, int] | None]],
+        *,
+        version: int,
+        max_wait_ms: int,
+        max_bytes: int,
+        session_id: int,
+        session_epoch: int,
+        room: int,
+    ) -> None:
+        """The request that is about to be sent. `changes` has the partitions that differ from the last call: what
+        identifies it, the id of its topic, its number, and its topic, offset, leader epoch and limit, or None if it is
+        not requested any more."""
+
+@final
+class DirectResponse:
+    """A usual response, after which the next request was sent."""
+
+    @property
+    def correlation_id(self) -> int:
+        """Of the request that was sent."""
+
+    @property
+    def partitions(self) -> list[Any]:
+        """Tuples of what identifies the partition, its high watermark and last stable offset, the next offset, the
+        number of bytes received, and the records (None if there are none)."""
+
+@final
+class FrameReceiver:
+    """Receives on one thread, and for a poll that waits on the poll's (`PollWait`). `arm`, `disarm` and `close` may be
+    called on any."""
+
+    def __new__(cls, descriptor: int, moment: float = 0.005) -> FrameReceiver:
+        """`descriptor` is that of a connected socket that blocks. It must stay open while `receive` runs. After a poll
+        has left, the receiving thread waits for the next one for `moment` seconds."""
+
+    def receive(self) -> DirectResponse | tuple[int, bytes] | None:
+        """Waits for a response, with the GIL released. Returns the size of a frame and its first bytes, which are all
+        of it if it is small; or None at the end of the connection. Raises OSError."""
+
+    def arm(self, fetch: DirectFetch, correlation_id: int) -> None:
+        """The request with this correlation id is about to be sent. A usual response to it is followed by the next."""
+
+    def disarm(self) -> int | None:
+        """Nothing is sent here any more. Returns the correlation id of the last request, if requests were repeated."""
+
+    @property
+    def is_noting(self) -> bool:
+        """Whether a poll has received something here that it has not noted. Nobody receives meanwhile."""
+
+    def noted(self) -> None:
+        """The poll has noted what it received here."""
+
+    def leave(self) -> None:
+        """The poll does not receive here any more."""
+
+    def hand_over(self) -> None:
+        """The receiving thread is to receive now, whatever the poll has done."""
+
+    def close(self) -> None:
+        """The socket was shut down: the receiving thread is to find that."""
+
+@final
+class PollWait:
+    """How a poll waits. Belongs to the thread that polls, except for `notify`."""
+
+    def __new__(cls) -> PollWait: ...
+    def notify(self) -> None:
+        """Ends the wait, or the next one. On any thread."""
+
+    def receive(self, receivers: Sequence[FrameReceiver], seconds: float) -> tuple[int, DirectResponse] | None:
+        """Waits until `notify`, with the GIL released, and receives on those connections whose threads sleep. Returns
+        the number of the connection and its response, which is to be noted there (`FrameReceiver.noted`). Signal
+        handlers are run, and may raise."""
 
 @final
 class DirectAnswer:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "DecodeError", "Record", "Records", "decode", "decode_all", "deserialized", "next_offset"]
 
 
+_nbytes_of = operator.attrgetter("nbytes")
 _NONE: frozenset[TopicPartition] = frozenset()
 _Used = TypeVar("_Used")
 
@@ -124,7 +125,7 @@ class Records:
     @property
     def nbytes(self) -> int:
         """The memory used by the records, in bytes."""
-        return sum(b.nbytes for b in self._batches)
+        return sum(map(_nbytes_of, self._batches))
 
     def to_arrow(
         self,

@@ -18,6 +18,7 @@
 //! | `partition` | the partition of a key |
 //! | `partitioned` | many records into batches of their partitions |
 //! | `produce` | a Produce request with one batch, and the usual response |
+//! | `fetch` | the requests of a fetch session, and the usual response |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -28,6 +29,7 @@ mod compress;
 mod decode;
 mod encode;
 mod error;
+mod fetch;
 mod header;
 mod partition;
 mod partitioned;
@@ -41,6 +43,10 @@ pub use compress::{Compression, Compressor};
 pub use decode::{DEFAULT_MAX_BATCH_BYTES, Decoded, Fetched, decode, next_offset};
 pub use encode::{BatchBuilder, Fields, Stamp, stamp};
 pub use error::{Cause, DecodeError, EncodeError};
+pub use fetch::{
+    FetchRequest, FetchSettings, FetchedPartition, PartitionRequest, TopicIdPartition, UsualResponse,
+    usual_response,
+};
 pub use partition::{crc32, murmur2};
 pub use partitioned::{FinishedBatch, KeyHash, Limits, PartitionedBatches, Routing, RowError};
 pub use produce::{Appended, ProduceFrames, ProduceSettings, ProduceTopic};

@@ -1,10 +1,10 @@
 //! `Batch`: a slice of the columns of one partition.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::Array;
 use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -195,7 +195,7 @@ impl Batch {
         let batch = slf.get();
         let row = if index < 0 { batch.len.checked_add_signed(index) } else { Some(index.unsigned_abs()) };
         match row {
-            Some(row) if row < batch.len => Ok(Record { row: batch.start + row, batch: slf.unbind() }),
+            Some(row) if row < batch.len => Ok(Record::at(slf.clone().unbind(), batch.start + row)),
             _ => Err(PyIndexError::new_err("record index out of range")),
         }
     }
@@ -203,9 +203,10 @@ impl Batch {
     fn __iter__(slf: Bound<'_, Self>) -> RecordIterator {
         let batch = slf.get();
         RecordIterator {
-            next: AtomicUsize::new(batch.start),
+            next: batch.start,
             end: batch.start + batch.len,
             batch: slf.clone().unbind(),
+            spare: [None, None],
         }
     }
 
@@ -220,12 +221,15 @@ impl Batch {
     }
 }
 
-#[pyclass(frozen)]
+/// A loop that looks at one record after the other has the last one until it gets the next. So two objects take turns,
+/// as long as the loop keeps none of them: that saves half of the time of the iteration.
+#[pyclass]
 struct RecordIterator {
     batch: Py<Batch>,
-    /// Atomic only because the class is frozen; the GIL serializes the calls.
-    next: AtomicUsize,
+    next: usize,
     end: usize,
+    /// The last records. The older one can be used again if nobody else has a reference to it.
+    spare: [Option<Py<Record>>; 2],
 }
 
 #[pymethods]
@@ -234,16 +238,29 @@ impl RecordIterator {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> Option<Record> {
-        let row = self.next.load(Ordering::Relaxed);
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<Record>>> {
+        let row = self.next;
         if row >= self.end {
-            return None;
+            return Ok(None);
         }
-        self.next.store(row + 1, Ordering::Relaxed);
-        Some(Record { batch: self.batch.clone_ref(py), row })
+        let spare = &mut self.spare[row % 2];
+        let record = match spare {
+            // SAFETY: the object is alive, and the GIL is held.
+            Some(record) if unsafe { ffi::Py_REFCNT(record.as_ptr()) } == 1 => {
+                record.get().reuse(row);
+                record.clone_ref(py)
+            }
+            _ => {
+                let record = Py::new(py, Record::at(self.batch.clone_ref(py), row))?;
+                *spare = Some(record.clone_ref(py));
+                record
+            }
+        };
+        self.next = row + 1;
+        Ok(Some(record))
     }
 
     fn __length_hint__(&self) -> usize {
-        self.end - self.next.load(Ordering::Relaxed)
+        self.end - self.next
     }
 }

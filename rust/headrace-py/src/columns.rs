@@ -1,6 +1,6 @@
 //! The kernel's columns as Arrow arrays.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::{Array, BinaryArray, ListArray, StringArray, StructArray};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
@@ -69,12 +69,18 @@ impl Headers {
     }
 }
 
-pub fn header_fields() -> Fields {
+static HEADER_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
     Fields::from(vec![Field::new("key", DataType::Utf8, true), Field::new("value", DataType::Binary, true)])
+});
+static HEADER_ITEM: LazyLock<Arc<Field>> =
+    LazyLock::new(|| Arc::new(Field::new("item", DataType::Struct(header_fields()), true)));
+
+pub fn header_fields() -> Fields {
+    HEADER_FIELDS.clone()
 }
 
 pub fn header_item() -> Arc<Field> {
-    Arc::new(Field::new("item", DataType::Struct(header_fields()), true))
+    Arc::clone(&HEADER_ITEM)
 }
 
 fn binary_array(column: BinaryColumn) -> Result<BinaryArray, ArrowError> {

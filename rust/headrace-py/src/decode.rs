@@ -114,10 +114,10 @@ fn transactions(aborted: Vec<(i64, i64)>) -> Vec<AbortedTransaction> {
 }
 
 /// The decoded partition, created without the GIL: the columns, the next offset and the leader epoch.
-type Arrays = (Result<Columns, ArrowError>, i64, i32);
+pub type Arrays = (Result<Columns, ArrowError>, i64, i32);
 type Outcome = Result<Arrays, headrace_kernel::DecodeError>;
 
-fn arrays(decoded: Decoded) -> Arrays {
+pub fn arrays(decoded: Decoded) -> Arrays {
     (Columns::new(decoded.columns), decoded.next_offset, decoded.leader_epoch)
 }
 

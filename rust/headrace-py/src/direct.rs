@@ -28,8 +28,8 @@ use crate::direct_partition::DirectPartition;
 use crate::direct_sender::DirectSender;
 use crate::producer_batch::ProducerBatch;
 
-/// A response that takes longer is left to the loop, for which that makes no difference.
-const PATIENCE: Duration = Duration::from_millis(5);
+/// Seconds. A response that takes longer is left to the loop, for which that makes no difference.
+const PATIENCE: f64 = 0.005;
 /// The usual response has less than 400 bytes.
 const LARGEST_RESPONSE: usize = 1024;
 
@@ -60,6 +60,7 @@ pub struct DirectConnection {
     sender: Py<DirectSender>,
     /// A duplicate of the connection's. None after `close`.
     stream: Option<Arc<TcpStream>>,
+    patience: Duration,
     is_lent: bool,
     /// The loop should take the socket back.
     needs_loop: bool,
@@ -190,7 +191,7 @@ impl DirectConnection {
         let (Some(in_flight), false, Some(stream)) = (&self.in_flight, self.needs_loop, &self.stream) else {
             return Look::Over;
         };
-        match PATIENCE.checked_sub(in_flight.since.elapsed()) {
+        match self.patience.checked_sub(in_flight.since.elapsed()) {
             Some(left) if !left.is_zero() => Look::Wait(stream.clone(), left),
             _ => {
                 self.leave_to_loop();
@@ -230,7 +231,10 @@ type TakenOver = (Py<ProducerBatch>, i32, i16, i32, f64, Py<PyBytes>);
 impl DirectConnection {
     /// `descriptor` is that of a connected socket that does not block.
     #[new]
-    fn new(sender: Py<DirectSender>, descriptor: RawFd) -> PyResult<Self> {
+    #[pyo3(signature = (sender, descriptor, patience = PATIENCE))]
+    fn new(sender: Py<DirectSender>, descriptor: RawFd, patience: f64) -> PyResult<Self> {
+        let patience = Duration::try_from_secs_f64(patience)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
         if descriptor < 0 {
             return Err(PyValueError::new_err("the socket is closed"));
         }
@@ -239,6 +243,7 @@ impl DirectConnection {
         Ok(Self {
             sender,
             stream: Some(Arc::new(TcpStream::from(own))),
+            patience,
             is_lent: false,
             needs_loop: false,
             is_broken: false,
@@ -276,7 +281,7 @@ impl DirectConnection {
         match &self.in_flight {
             _ if !self.is_lent => "idle",
             _ if self.needs_loop => "take back",
-            Some(each) if each.since.elapsed() >= PATIENCE => "take back",
+            Some(each) if each.since.elapsed() >= self.patience => "take back",
             None if !is_used => {
                 self.is_watched = false;
                 "idle"

@@ -3,7 +3,7 @@
 //! Of a single window, offsets, keys, values and headers are exported without a copy. Those of several windows are
 //! copied. The columns with one value for a whole window are created in both cases.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::builder::StringBuilder;
 use arrow_array::types::ByteArrayType;
@@ -39,43 +39,40 @@ pub fn columns(windows: &[Window], lane: bool) -> Vec<ArrayRef> {
 }
 
 fn bytes(windows: &[Window], rows: usize, column: impl Fn(&Columns) -> &BinaryArray) -> BinaryArray {
-    let parts = windows.iter().map(|window| column(&window.store.columns).slice(window.start, window.len));
-    joined(parts, rows)
+    let parts: Vec<_> =
+        windows.iter().map(|window| (column(&window.store.columns), window.start, window.len)).collect();
+    joined(&parts, rows)
 }
 
-/// The arrays one after the other. A single one is not copied.
-fn joined<T: ByteArrayType<Offset = i32>>(
-    mut parts: impl ExactSizeIterator<Item = GenericByteArray<T>>,
-    rows: usize,
-) -> GenericByteArray<T> {
-    if parts.len() == 1
-        && let Some(only) = parts.next()
-    {
-        return only;
+/// The rows of an array: the first one, and how many.
+type Part<'a, T> = (&'a GenericByteArray<T>, usize, usize);
+
+/// The parts one after the other. A single one is not copied.
+fn joined<T: ByteArrayType<Offset = i32>>(parts: &[Part<'_, T>], rows: usize) -> GenericByteArray<T> {
+    if let &[(only, start, len)] = parts {
+        return only.slice(start, len);
     }
-    let parts: Vec<_> = parts.collect();
+    let span = |(array, start, len): &Part<'_, T>| {
+        let offsets = array.value_offsets();
+        offsets[*start] as usize..offsets[start + len] as usize
+    };
     let mut offsets = Vec::with_capacity(rows + 1);
-    let mut data = Vec::with_capacity(parts.iter().map(|part| contents(part).len()).sum());
+    let mut data = Vec::with_capacity(parts.iter().map(|part| span(part).len()).sum());
     let mut nulls = NullBufferBuilder::new(rows);
     offsets.push(0);
-    for part in &parts {
-        let [first, ends @ ..] = part.value_offsets() else { continue };
+    for part in parts {
+        let (array, start, len) = *part;
+        let span = span(part);
         // The windows are far smaller than 2 GiB together.
-        let moved = data.len() as i32 - first;
-        offsets.extend(ends.iter().map(|end| end + moved));
-        data.extend_from_slice(contents(part));
-        match part.nulls() {
-            Some(part) => nulls.append_buffer(part),
-            None => nulls.append_n_non_nulls(part.len()),
+        let moved = data.len() as i32 - span.start as i32;
+        offsets.extend(array.value_offsets()[start + 1..=start + len].iter().map(|end| end + moved));
+        data.extend_from_slice(&array.value_data()[span]);
+        match array.nulls() {
+            Some(all) => nulls.append_buffer(&all.slice(start, len)),
+            None => nulls.append_n_non_nulls(len),
         }
     }
     GenericByteArray::new(OffsetBuffer::new(offsets.into()), Buffer::from_vec(data), nulls.finish())
-}
-
-/// The bytes of all rows.
-fn contents<T: ByteArrayType<Offset = i32>>(array: &GenericByteArray<T>) -> &[u8] {
-    let offsets = array.value_offsets();
-    &array.value_data()[offsets[0] as usize..offsets[array.len()] as usize]
 }
 
 /// A string of each store.
@@ -146,13 +143,20 @@ fn timestamp_types(windows: &[Window], rows: usize) -> Int32Array {
 fn headers(windows: &[Window], rows: usize) -> ArrayRef {
     let parts = windows.iter().map(|window| window.store.columns.headers.as_ref());
     if parts.clone().all(|part| part.is_none()) {
-        return new_null_array(&DataType::List(header_item()), rows);
+        return Arc::new(no_headers(rows));
     }
     let lists = windows.iter().zip(parts).map(|(window, headers)| (window.start, window.len, headers));
     match lists.clone().next() {
         Some((start, len, Some(only))) if windows.len() == 1 => Arc::new(only.lists.slice(start, len)),
         _ => Arc::new(joined_headers(lists, rows)),
     }
+}
+
+/// The column of records without headers. Creating it took 6 % of `to_arrow()` of a small poll, so small ones are
+/// slices of one column.
+fn no_headers(rows: usize) -> ListArray {
+    static CACHED: LazyLock<ListArray> = LazyLock::new(|| ListArray::new_null(header_item(), 1024));
+    if rows <= CACHED.len() { CACHED.slice(0, rows) } else { ListArray::new_null(header_item(), rows) }
 }
 
 fn joined_headers<'a>(
@@ -175,15 +179,15 @@ fn joined_headers<'a>(
         let (first, end) = (lists.value_offsets()[0], lists.value_offsets()[len]);
         offsets.extend(lists.value_offsets()[1..].iter().map(|end| end - first + entries));
         entries += end - first;
-        keys.push(headers.keys.slice(first as usize, (end - first) as usize));
-        values.push(headers.values.slice(first as usize, (end - first) as usize));
+        keys.push((&headers.keys, first as usize, (end - first) as usize));
+        values.push((&headers.values, first as usize, (end - first) as usize));
         match lists.nulls() {
             Some(lists) => nulls.append_buffer(lists),
             None => nulls.append_n_non_nulls(len),
         }
     }
-    let keys: ArrayRef = Arc::new(joined(keys.into_iter(), entries as usize));
-    let values: ArrayRef = Arc::new(joined(values.into_iter(), entries as usize));
+    let keys: ArrayRef = Arc::new(joined(&keys, entries as usize));
+    let values: ArrayRef = Arc::new(joined(&values, entries as usize));
     let entries = StructArray::new(header_fields(), vec![keys, values], None);
     ListArray::new(header_item(), OffsetBuffer::new(offsets.into()), Arc::new(entries), nulls.finish())
 }

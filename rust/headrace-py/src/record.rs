@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use headrace_kernel::Row;
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyValueError};
@@ -15,14 +16,29 @@ use crate::python_call::call_blocking;
 
 #[pyclass(frozen, module = "headrace.records")]
 pub struct Record {
-    pub batch: Py<Batch>,
-    /// The row in the columns, not in the slice of the batch.
-    pub row: usize,
+    batch: Py<Batch>,
+    /// The row in the columns, not in the slice of the batch. It changes only while no one but an iterator knows the
+    /// record (`reuse`).
+    row: AtomicUsize,
 }
 
 type Header<'a> = (&'a str, Option<&'a [u8]>);
 
 impl Record {
+    pub fn at(batch: Py<Batch>, row: usize) -> Self {
+        Self { batch, row: AtomicUsize::new(row) }
+    }
+
+    /// Makes this the record of another row. Nobody else may have a reference to it.
+    pub fn reuse(&self, row: usize) {
+        self.row.store(row, Relaxed);
+    }
+
+    #[inline]
+    fn row(&self) -> usize {
+        self.row.load(Relaxed)
+    }
+
     #[inline]
     fn store(&self) -> &Store {
         &self.batch.get().store
@@ -42,7 +58,7 @@ impl Record {
         let (headers, entries) = match &self.columns().headers {
             Some(headers) => {
                 let offsets = headers.lists.value_offsets();
-                (Some(headers), offsets[self.row] as usize..offsets[self.row + 1] as usize)
+                (Some(headers), offsets[self.row()] as usize..offsets[self.row() + 1] as usize)
             }
             None => (None, 0..0),
         };
@@ -61,8 +77,8 @@ impl Record {
             && self.timestamp() == other.timestamp()
             && self.timestamp_type() == other.timestamp_type()
             && self.leader_epoch() == other.leader_epoch()
-            && get(&ours.columns.keys, self.row) == get(&theirs.columns.keys, other.row)
-            && get(&ours.columns.values, self.row) == get(&theirs.columns.values, other.row)
+            && get(&ours.columns.keys, self.row()) == get(&theirs.columns.keys, other.row())
+            && get(&ours.columns.values, self.row()) == get(&theirs.columns.values, other.row())
             && self.raw_headers().eq(other.raw_headers())
     }
 }
@@ -104,7 +120,7 @@ impl Record {
         let columns = Columns::new(columns).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let next_offset = offset.saturating_add(1);
         let batch = Batch::new(&topic, partition, lane.as_ref(), columns, next_offset, leader_epoch)?;
-        Ok(Self { batch: Py::new(py, batch.delivered(delivery_count))?, row: 0 })
+        Ok(Self::at(Py::new(py, batch.delivered(delivery_count))?, 0))
     }
 
     #[getter]
@@ -119,22 +135,22 @@ impl Record {
 
     #[getter]
     fn offset(&self) -> i64 {
-        self.columns().offsets[self.row]
+        self.columns().offsets[self.row()]
     }
 
     #[getter]
     fn timestamp(&self) -> i64 {
-        self.columns().timestamps[self.row]
+        self.columns().timestamps[self.row()]
     }
 
     #[getter]
     fn timestamp_type(&self) -> i32 {
-        self.columns().run(self.row).is_some_and(|run| run.log_append_time).into()
+        self.columns().run(self.row()).is_some_and(|run| run.log_append_time).into()
     }
 
     #[getter]
     fn leader_epoch(&self) -> i32 {
-        self.columns().run(self.row).map_or(-1, |run| run.leader_epoch)
+        self.columns().run(self.row()).map_or(-1, |run| run.leader_epoch)
     }
 
     #[getter]
@@ -142,7 +158,7 @@ impl Record {
         let raw = self.raw_key(py);
         match &self.batch.get().deserializer {
             None => Ok(raw.map(Bound::into_any)),
-            Some(each) => call_blocking(each.bind(py), intern!(py, "key"), (self.row, raw)).map(Some),
+            Some(each) => call_blocking(each.bind(py), intern!(py, "key"), (self.row(), raw)).map(Some),
         }
     }
 
@@ -151,18 +167,18 @@ impl Record {
         let raw = self.raw_value(py);
         match &self.batch.get().deserializer {
             None => Ok(raw.map(Bound::into_any)),
-            Some(each) => call_blocking(each.bind(py), intern!(py, "value"), (self.row, raw)).map(Some),
+            Some(each) => call_blocking(each.bind(py), intern!(py, "value"), (self.row(), raw)).map(Some),
         }
     }
 
     #[getter]
     fn raw_key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        Self::bytes(py, get(&self.columns().keys, self.row))
+        Self::bytes(py, get(&self.columns().keys, self.row()))
     }
 
     #[getter]
     fn raw_value<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        Self::bytes(py, get(&self.columns().values, self.row))
+        Self::bytes(py, get(&self.columns().values, self.row()))
     }
 
     #[getter]
@@ -197,8 +213,8 @@ impl Record {
             "Record(topic={topic:?}, partition={partition}, offset={}, timestamp={}, key={}, value={}",
             self.offset(),
             self.timestamp(),
-            abbreviated(get(&self.columns().keys, self.row)),
-            abbreviated(get(&self.columns().values, self.row)),
+            abbreviated(get(&self.columns().keys, self.row())),
+            abbreviated(get(&self.columns().values, self.row())),
         );
         let headers = self.raw_headers();
         if headers.len() > 0 {

@@ -35,8 +35,8 @@ class CallGuard:
 
     def check(self) -> None:
         """Raises ClosedError or ForkedError."""
-        self.check_fork()
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:
+            self.check_fork()
             raise ClosedError(f"this {self._role} is closed")
 
     def check_fork(self) -> None:

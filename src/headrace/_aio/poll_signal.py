@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Sequence
+
+from .._net._kernel import DirectResponse, FrameReceiver, PollWait
 
 ITERATION_POLL = 1.0  # seconds that an iteration waits in one poll
 _SHORT_SLEEP = 0.5
@@ -25,10 +28,16 @@ class PollSignal:
         self._unset.acquire()
         self._task_side: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self.is_awaited = False  # by a thread; a hint for others
+        self._poll_wait: PollWait | None = None  # created when it is needed
+        self._is_receiving = False  # the thread that polls waits there
 
     def notify(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it is set already
+        try:  # noqa: SIM105 - each record comes along here, and a context manager takes longer than all of this
             self._unset.release()
+        except RuntimeError:  # it is set already
+            pass
+        if self._is_receiving and self._poll_wait is not None:
+            self._poll_wait.notify()
         side = self._task_side
         if side is not None:
             loop, event = side
@@ -43,13 +52,27 @@ class PollSignal:
         """May return early although nothing happened: Python notices a signal (Ctrl-C) that arrives just before the
         main thread begins to wait only when the wait ends, so that thread never waits for long. Others get no signals.
         """
-        longest = _SHORT_SLEEP if threading.current_thread() is threading.main_thread() else _LONG_SLEEP
         self.is_awaited = True
         try:
-            if self._unset.acquire(timeout=max(0.0, min(timeout, longest))):
+            if self._unset.acquire(timeout=max(0.0, min(timeout, _longest()))):
                 self.notify()
         finally:
             self.is_awaited = False
+
+    def wait_receiving(
+        self, receivers: Sequence[FrameReceiver], timeout: float
+    ) -> tuple[FrameReceiver, DirectResponse] | None:
+        """The same, and receives meanwhile where it can. A response is to be noted: see `FrameReceiver.noted`."""
+        if self._poll_wait is None:
+            self._poll_wait = PollWait()
+        self.is_awaited = self._is_receiving = True  # before the look at the lock: `notify` does it the other way round
+        try:
+            if not self._unset.locked():
+                return None
+            found = self._poll_wait.receive(receivers, max(0.0, min(timeout, _longest())))
+            return None if found is None else (receivers[found[0]], found[1])
+        finally:
+            self.is_awaited = self._is_receiving = False
 
     async def wait_async(self, timeout: float) -> None:
         event = asyncio.Event()
@@ -63,3 +86,7 @@ class PollSignal:
             pass
         finally:
             self._task_side = None
+
+
+def _longest() -> float:
+    return _SHORT_SLEEP if threading.current_thread() is threading.main_thread() else _LONG_SLEEP

@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from .._protocol.messages import API_VERSIONS, Api, decode_response
 from ..errors import HeadraceError
+from ._kernel import DirectFetch, DirectResponse
 from .frame_pool import Frame
 
 UNSUPPORTED_VERSION = 35
@@ -49,11 +50,23 @@ class AnswerCallback:
         """Nobody has to retrieve it: it was given to the function."""
 
 
+class Repetition(Protocol):
+    """A request that the receiving thread repeats natively after each usual response, as `fetch` says."""
+
+    @property
+    def fetch(self) -> DirectFetch: ...
+    def repeated(self, response: DirectResponse) -> bool:
+        """A usual response has come, and the next request was sent. On the receiving thread, before it receives the
+        next response. The request may have failed on the loop meanwhile. It must not raise. Returns whether the next
+        usual response may be followed by a request, too."""
+
+
 class NextRequest(NamedTuple):
     """The request that follows a response: it is sent by the thread that received the response."""
 
     fields: Mapping[str, Any]
     on_receipt: OnReceipt
+    repetition: Repetition | None = None
 
 
 # Gets a small response, on the thread that receives it, before the loop does. The request may have failed on the loop
@@ -72,6 +85,7 @@ class Call:
     answer: asyncio.Future[Reply] | AnswerCallback
     deadline: float
     on_receipt: OnReceipt | None = None
+    repetition: Repetition | None = None
     timer: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
@@ -87,8 +101,7 @@ class Call:
             version = 0 if code == UNSUPPORTED_VERSION else version
         return Reply(decode_response(self.api, version, frame), version, buffer)
 
-    def proceed(self, correlation_id: int, deadline: float, on_receipt: OnReceipt) -> None:
+    def proceed(self, correlation_id: int, deadline: float) -> None:
         """Waits for the response to the next request from now on."""
         self.correlation_id = correlation_id
         self.deadline = deadline
-        self.on_receipt = on_receipt

@@ -19,24 +19,20 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._protocol.messages import (
-    SASL_AUTHENTICATE,
-    SASL_HANDSHAKE,
-    Api,
-    correlation_id_of,
-    encode_request,
-)
+from .._protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE, Api, correlation_id_of, encode_request
 from .._protocol.versions import BrokerVersions
 from .._security.access import Access
 from ..config.client import ClientConfig
-from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError
+from ..errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError, UnexpectedResponseError
+from ._kernel import DirectResponse
 from .authentication import Authentication, connection_error
-from .calls import AnswerCallback, Call, NextRequest, OnReceipt, Reply
+from .calls import AnswerCallback, Call, NextRequest, OnReceipt, Repetition, Reply
 from .frame_pool import Frame, FramePool
 from .frame_size import frame_size_error, largest_frame
 from .frame_splitter import STAGING, FrameSplitter
@@ -45,6 +41,8 @@ from .lending import Borrower
 from .receiver import Receiver
 from .throttle import Throttle
 from .transport import open_transport, reset_on_close, socket_of
+
+log = logging.getLogger(__name__)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -68,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._throttle = Throttle(self.host, self._loop)
         self._frames = frames
         self._splitter = FrameSplitter(frames, self._check_size, self._answer)
-        self._receiver: Receiver | None = None
+        self.receiver: Receiver | None = None  # after `receive_on_a_thread`
         self._borrower: Borrower | None = None  # the last one, until the connection ends
         self._is_lent = False
         self._is_lost = False  # as the borrower has found; `connection_lost` follows
@@ -152,15 +150,17 @@ class Connection(asyncio.BufferedProtocol):
         highest: int | None = None,
         timeout: float | None = None,
         on_receipt: OnReceipt | None = None,
+        repetition: Repetition | None = None,
     ) -> asyncio.Future[Reply]:
         """Send a request at once and return the future of its response. Raises the errors of `call`.
 
         `on_receipt` gets a small response before the future does, on the thread that receives it, if there is one. If
-        it follows it up with another request, the future waits for the response to that one."""
+        it follows it up with another request, the future waits for the response to that one. With `repetition`, usual
+        responses are followed by the next request before anybody gets them."""
         answer: asyncio.Future[Reply] = self._loop.create_future()
         with self._sending:
             version, frame = self._encode(api, fields, version, highest)
-            self._call(api, version, frame, answer, timeout, on_receipt)
+            self._call(api, version, frame, answer, timeout, on_receipt, repetition)
         return answer
 
     def start_with(
@@ -184,10 +184,13 @@ class Connection(asyncio.BufferedProtocol):
         answer: asyncio.Future[Reply] | AnswerCallback,
         timeout: float | None,
         on_receipt: OnReceipt | None = None,
+        repetition: Repetition | None = None,
     ) -> None:
         seconds = self._timeout if timeout is None else timeout
-        call = Call(self._next_id, api, version, answer, self._loop.time() + seconds, on_receipt)
+        call = Call(self._next_id, api, version, answer, self._loop.time() + seconds, on_receipt, repetition)
         self._watch(call, seconds)
+        if not self._calls and self._held is None:
+            self._arm(call)
         self._write(api, frame, call)
 
     def _watch(self, call: Call, seconds: float) -> None:
@@ -272,8 +275,9 @@ class Connection(asyncio.BufferedProtocol):
             self._borrower = None
         if isinstance(cause, ProtocolError):
             reset_on_close(self._transport)
-        if self._receiver is not None:
-            self._receiver.close()  # first: its thread may hold the lock while it waits for the socket
+        if self.receiver is not None:
+            self.receiver.close()  # first: its thread may hold the lock while it waits for the socket
+            self.receiver.disarm()
         with self._sending:
             self._closed = cause
             calls = [*self._calls, *(call for call, _ in self._held or () if call is not None)]
@@ -304,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
         is_busy = self._is_lent or self._calls or not self._splitter.is_empty or self._held is not None
         if not self.is_open or transport is None or is_busy or self.throttled_for:
             return None
-        if transport.get_write_buffer_size() or self._receiver:
+        if transport.get_write_buffer_size() or self.receiver:
             return None
         return socket_of(transport)
 
@@ -316,7 +320,9 @@ class Connection(asyncio.BufferedProtocol):
         borrower.lend(self._next_id)
 
     def take_back(self) -> None:
-        """Use the socket here again, if it is lent. Nothing of the borrower's is called after this returns."""
+        """Use the socket here again, if it is lent. Nothing of the borrower's is called after this returns, and the
+        receiving thread repeats no request."""
+        self._end_repetition()
         is_lent, self._is_lent = self._is_lent, False
         if not is_lent or self._borrower is None or self._transport is None:
             return
@@ -386,8 +392,9 @@ class Connection(asyncio.BufferedProtocol):
         thread that started then would never end: it keeps the socket open, and nobody closes the connection again."""
         if self._closed is not None:
             return
-        if self._receiver is None and self._transport is not None and Receiver.fits(self._transport):
-            self._receiver = Receiver(self._transport, self.host, self._take_frame, self._deliver, self._ended)
+        if self.receiver is None and self._transport is not None and Receiver.fits(self._transport):
+            functions = (self._take_frame, self._deliver, self.repeated, self._ended)
+            self.receiver = Receiver(self._transport, self.host, *functions)
 
     def _take_frame(self, size: int) -> Frame:
         self._check_size(size)
@@ -410,14 +417,41 @@ class Connection(asyncio.BufferedProtocol):
         """Send the next request of a call, unless the loop is to do that."""
         with self._sending:
             is_alone = len(self._calls) == 1 and self._calls[0] is call and not self.unsent_bytes
-            if self._receiver is None or not is_alone or self._held is not None or (request := follow()) is None:
+            if self.receiver is None or not is_alone or self._held is not None or (request := follow()) is None:
                 return False
             self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF
             self.last_used = now = self._loop.time()
-            call.proceed(correlation_id, now + self._timeout, request.on_receipt)
+            call.proceed(correlation_id, now + self._timeout)
+            call.on_receipt, call.repetition = request.on_receipt, request.repetition
+            self._arm(call)
             frame = encode_request(call.api, call.version, correlation_id, self._config.client_id, request.fields)
-            self._receiver.send(frame)
+            self.receiver.send(frame)
         return True
+
+    def _arm(self, call: Call) -> None:
+        """Before the only request in flight is sent."""
+        if call.repetition is not None and self.receiver is not None:
+            self.receiver.arm(call.repetition.fetch, call.correlation_id)
+
+    def _end_repetition(self) -> None:
+        """What `disarm` returns is the id of the first call: the receiving thread ends the repetition before it passes
+        on the response. There is no call if the connection has failed."""
+        if self.receiver is not None and (last_id := self.receiver.disarm()) is not None and self._calls:
+            self._next_id = self._calls[0].correlation_id = last_id
+
+    def repeated(self, response: DirectResponse) -> None:
+        """On the thread that has received. The response to the first call has come, and its request was sent again."""
+        with self._sending:
+            call = self._calls[0] if self._calls else None
+            if call is None or call.repetition is None:
+                return  # the connection was closed meanwhile
+            if call.correlation_id != response.correlation_id:  # else `_end_repetition` knew it, and others may follow
+                self._next_id = response.correlation_id
+            self.last_used = now = self._loop.time()
+            call.proceed(response.correlation_id, now + self._timeout)
+        if not call.repetition.repeated(response):
+            with self._sending:
+                self._end_repetition()
 
     def _received(self, frame: Frame, size: int, reply: Reply | None) -> None:
         if self._closed is not None:
@@ -442,7 +476,9 @@ class Connection(asyncio.BufferedProtocol):
             raise ProtocolError(f"{self.host}: {error}") from None
         if not self._calls or self._calls[0].correlation_id != correlation_id:
             expected = f"{self._calls[0].correlation_id}" if self._calls else "none"
-            raise ProtocolError(f"{self.host} answered request {correlation_id}, but {expected} was expected")
+            problem = f"{self.host} answered request {correlation_id}, but {expected} was expected"
+            log.warning("%s: the connection is closed", problem)
+            raise UnexpectedResponseError(problem)
         call = self._calls.popleft()
         call.end()
         try:

@@ -3,7 +3,8 @@
 It is used for connections that carry records. The event loop would be woken for every few segments of a large response,
 and would need the GIL each time, which a user's code that processes records holds for milliseconds. A blocking `recv`
 returns a small frame at once, or the beginning of a large one, whose other bytes a second `recv` with MSG_WAITALL
-waits for: the thread needs the GIL only once or twice per frame.
+waits for: the thread needs the GIL only once or twice per frame. Small frames are received natively; fetches that
+Python has prepared for it are repeated there, too (`direct_fetch.rs`).
 
 While the thread waits, the kernel would wake it for every few segments too, to copy them. For a large response,
 SO_RCVLOWAT makes the kernel wait until a good part has arrived: half as many wake-ups, and a tenth less time for
@@ -19,23 +20,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable
 
+from ._kernel import DirectFetch, DirectResponse, FrameReceiver
 from .frame_pool import Frame
 
-_LENGTH = struct.Struct(">i")
-_STAGING = 16 * 1024
 _PART = 256 * 1024
 _WAITS_FOR_PARTS = sys.platform == "linux"  # on other systems, SO_RCVLOWAT affects a blocking recv differently
 
 
 class Receiver:
     """The receiving thread calls `take` for a buffer of a frame's size; if `take` raises, the thread ends. It calls
-    `deliver` with each frame and its size. `lost` is called on the event loop that created this object. `close` may be
-    called there, once, at any time; `send` on the receiving thread."""
+    `deliver` with each frame and its size, and `repeated` with each response that was followed by a request natively.
+    `lost` is called on the event loop that created this object. `close` may be called there, once, at any time; `send`
+    on the receiving thread; `arm` and `disarm` on any."""
 
     def __init__(
         self,
@@ -43,17 +43,18 @@ class Receiver:
         host: str,
         take: Callable[[int], Frame],
         deliver: Callable[[Frame, int], None],
+        repeated: Callable[[DirectResponse], None],
         lost: Callable[[BaseException | None], None],
     ) -> None:
         self._take = take
         self._deliver = deliver
+        self._repeated = repeated
         self._lost = lost
         self._loop = asyncio.get_running_loop()
         transport.pause_reading()
         self._socket: socket.socket = transport.get_extra_info("socket").dup()
         self._socket.setblocking(True)
-        self._staging = bytearray(_STAGING)
-        self._staged = 0
+        self.frames = FrameReceiver(self._socket.fileno())
         threading.Thread(target=self._run, name=f"headrace-receive {host}", daemon=True).start()
 
     @staticmethod
@@ -64,8 +65,11 @@ class Receiver:
     def _run(self) -> None:
         problem: BaseException | None = None
         try:
-            while (received := self._receive()) is not None:
-                self._deliver(*received)
+            while (received := self.frames.receive()) is not None:
+                if isinstance(received, DirectResponse):
+                    self._repeated(received)
+                elif not self._complete(*received):
+                    break
                 del received
         except BaseException as error:  # noqa: BLE001 - passed to `lost`, which handles failures of the connection
             problem = error
@@ -73,24 +77,15 @@ class Receiver:
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nothing is left to notify
             self._loop.call_soon_threadsafe(self._lost, problem)
 
-    def _receive(self) -> tuple[Frame, int] | None:
-        """The next frame with its size, or None at the end of the connection."""
-        staged = memoryview(self._staging)
-        while self._staged < _LENGTH.size:
-            count = self._socket.recv_into(staged[self._staged :])
-            if count == 0:
-                return None
-            self._staged += count
-        size = _LENGTH.unpack_from(staged)[0]
+    def _complete(self, size: int, first: bytes) -> bool:
+        """Delivers the frame that begins with these bytes. False at the end of the connection."""
         frame = self._take(size)
         view = memoryview(frame)[:size]
-        end = min(self._staged, _LENGTH.size + size)
-        have = end - _LENGTH.size
-        view[:have] = staged[_LENGTH.size : end]
-        rest = bytes(staged[end : self._staged])
-        staged[: len(rest)] = rest
-        self._staged = len(rest)
-        return (frame, size) if self._fill_frame(view[have:]) else None
+        view[: len(first)] = first
+        if not self._fill_frame(view[len(first) :]):
+            return False
+        self._deliver(frame, size)
+        return True
 
     def _fill_frame(self, view: memoryview) -> bool:
         head = len(view) - _PART
@@ -114,7 +109,17 @@ class Receiver:
         """For a short frame, while no other is being sent: the socket takes it at once."""
         self._socket.sendall(frame)
 
+    def arm(self, fetch: DirectFetch, correlation_id: int) -> None:
+        """Before the request with this id is sent: repeats it natively after each usual response."""
+        self.frames.arm(fetch, correlation_id)
+
+    def disarm(self) -> int | None:
+        """Repeats no request any more. Returns the correlation id of the last request, if it could have been
+        repeated."""
+        return self.frames.disarm()
+
     def close(self) -> None:
         """End the thread, even in the middle of a frame."""
         with contextlib.suppress(OSError):  # the peer or the thread has closed the socket already
             self._socket.shutdown(socket.SHUT_RDWR)
+        self.frames.close()

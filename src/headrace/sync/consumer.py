@@ -129,6 +129,7 @@ class Consumer(Threaded):
         loop = self._poll_loop
         with self._alone():
             if self._inside.depth == 1:
+                self._buffer.poll_receiving.recover()
                 loop.is_polling = False  # an interrupt may have left this set, and the next one
                 if self._group is not None:
                     self._group.in_listener = False
@@ -137,13 +138,15 @@ class Consumer(Threaded):
                 found = loop.begin(limit, deadline)
                 while not isinstance(found, Records):
                     if isinstance(found, Wait):
-                        self._buffer.poll_signal.wait(found.seconds)
+                        self._buffer.poll_receiving.wait(found.seconds)
                     else:
+                        self._buffer.poll_receiving.leave()
                         self._perform(found)
                     found = loop.look()
                 return found
             finally:
                 loop.end()
+                self._buffer.poll_receiving.leave()
 
     def _perform(self, steps: Steps) -> None:
         """Runs each step on the consumer's thread, and waits for it on the caller's, where the generator runs."""
@@ -212,6 +215,8 @@ class Consumer(Threaded):
         )
         check_plain("Consumer", handler, dead_letter)
         with self._alone():
+            if self._inside.depth == 1:
+                self._buffer.poll_receiving.recover()  # polls of a run are nested calls, which do not
             return run_threads("Consumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
 
     # -- positions -----------------------------------------------------------------------------------------------

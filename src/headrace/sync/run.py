@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import inspect
 import itertools
 import queue
@@ -52,9 +53,12 @@ def run_threads(kind: str, consumer: Runnable, loop_with: Callable[[Callable[[J]
     except StopIteration as end:
         progress, failure = end.value
     finally:
-        steps.close()  # if a signal handler raised outside of it
-        threads.run.end()
-        threads.end()
+        try:
+            steps.close()  # if a signal handler raised outside of it
+            threads.run.end()
+        finally:
+            threads.dismiss()  # a single call of a C function: Ctrl-C comes before it, into this block, or after it
+            threads.join()
     if failure is not None:
         raise failure
     result: P = progress
@@ -108,6 +112,8 @@ class _Threads(Generic[J, P]):
         self._kind = kind
         self.run = loop_with(self._launch)
         self._jobs: queue.SimpleQueue[J | None] = queue.SimpleQueue()
+        # Each thread that gets None passes it on to the next one.
+        self.dismiss = functools.partial(self._jobs.put, None)
         self._threads: list[threading.Thread] = []  # without abandoned ones; belongs to the caller's thread
         self._numbers = itertools.count()
 
@@ -127,6 +133,7 @@ class _Threads(Generic[J, P]):
                 if not self._work(job, worker):
                     return
                 job = self.run.take()
+        self.dismiss()
 
     def _work(self, job: J, worker: _ThreadWorker) -> bool:
         """False if the call was abandoned: this thread may have been replaced, and must end."""
@@ -156,9 +163,7 @@ class _Threads(Generic[J, P]):
                     self.run.succeeded(job, result)
         return True
 
-    def end(self) -> None:
-        for _ in self._threads:
-            self._jobs.put(None)
+    def join(self) -> None:
         for thread in (each for each in self._threads if each.ident is not None):  # one may not have been started
             thread.join(_THREAD_END if not self.run.running else 0.0)
 

@@ -61,6 +61,21 @@ class FetchPlannerDriver:
         plan = self.look(node, now)
         return [] if plan is None else [tip.partition for tip in plan.wants]
 
+    def user_step(self, what: str, number: int, value: int) -> None:
+        """What a user does to a partition between requests: assign (give it up, and perhaps take it again), pause,
+        resume, seek."""
+        state = self.assignment.get(self.partitions[number])
+        if what == "assign":
+            self.assignment.assign([each for each in self.partitions if each.partition != number])
+            if value % 2:
+                self.assignment.assign(self.partitions)
+                self.state(number).seek(Position(0))
+                self.assignment.follow(self.cluster)
+        elif state is not None and what in ("pause", "resume"):
+            state.paused = what == "pause"
+        elif state is not None and what == "seek":
+            state.seek(Position(value))
+
     def answered(self, plan: FetchPlan, *items: dict[str, Any], now: float = 0.0, **rest: Any) -> Answered:
         return self.fetching.answered(plan, fetched(*items, **rest), now)
 

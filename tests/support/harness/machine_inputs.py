@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 from headrace._machines.cluster import Cluster
@@ -72,8 +73,15 @@ class FakeChunk:
     def nbytes(self) -> int:
         return int(self.bytes_each * len(self.offsets))
 
+    @property
+    def first_offset(self) -> int | None:
+        return self.offsets[0] if self.offsets else None
+
     def __len__(self) -> int:
         return len(self.offsets)
+
+    def __getitem__(self, index: int) -> SimpleNamespace:
+        return SimpleNamespace(offset=self.offsets[index])
 
     def slice(self, start: int, length: int) -> FakeChunk:
         piece = self.offsets[start : start + length]

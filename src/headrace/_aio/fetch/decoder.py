@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ..._machines.fetch.planner import FetchedRecords
+from ..._machines.fetch.planner import FetchedRecords, RepeatedPartition
 from ..._net.calls import Reply
 from ..._net.connection import Connection
 from ...config.consumer import ConsumerConfig
@@ -113,6 +113,22 @@ class Decoder:
         self._partitions.poll_signal.notify()
         if wake:
             self._wake()
+
+    @property
+    def may_block(self) -> bool:
+        """Whether decoding may ask a schema registry."""
+        return self._may_block
+
+    def adopt(self, partitions: Sequence[RepeatedPartition]) -> Sequence[RepeatedPartition]:
+        """Records that were decoded elsewhere."""
+        if not self._has_deserializers:
+            return partitions
+        return [
+            RepeatedPartition(*each)._replace(records=self._deserialized(batch))
+            if isinstance(batch := each[-1], Batch)
+            else each
+            for each in partitions
+        ]
 
     def _deserialized(self, batch: Batch) -> Batch:
         """Nothing is decoded here: the user's functions run on the user's thread, when a record is asked. But formats

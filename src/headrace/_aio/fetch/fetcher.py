@@ -11,7 +11,8 @@ The next request is sent before a response is decoded: the batch headers say whe
 
 Small responses are handled by the thread that receives them (`_net/receiver.py`): it applies the response, decodes the
 records, wakes the poll and sends the next request. The loop is told only what this thread must not do: errors, what
-other streams have to know, large requests, and when there is nothing to fetch.
+other streams have to know, large requests, and when there is nothing to fetch. While a stream waits for new records,
+even its decisions are made beforehand (`repetition.py`): the next request is sent before Python knows of a response.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from ..._machines.fetch.planner import FetchedRecords
 from ..._machines.fetch.session import FetchSession, SessionRequest
 from ..._machines.fetch.standing_fetch import FetchPlan, StandingFetch
+from ..._net._kernel import DirectResponse
 from ..._net.calls import NextRequest, Reply
 from ..._net.connection import Connection
 from ..._protocol.codes import NONE, code_name
@@ -38,7 +40,10 @@ from ...errors import ClosedError, HeadraceError, NetworkError, RequestTimeoutEr
 from ...records import next_offset
 from ..network.client import Client
 from .decoder import Decoder, Delivery
+from .exchange import FetchExchange, FetchOutcome
 from .partitions import FetchedPartitions
+from .poll_receiving import PolledConnection
+from .repetition import RepeatedFetch
 
 log = logging.getLogger(__name__)
 
@@ -98,20 +103,6 @@ class Fetcher:
             self.decoder.close()
 
 
-class _Outcome(NamedTuple):
-    """What a response brings: records to decode, and what is left to do on the loop."""
-
-    delivery: Delivery
-    is_stale: bool = False
-    was_refused: bool = False
-    wakes_others: bool = False
-    nodes: frozenset[int] = frozenset()
-
-    @property
-    def concerns_others(self) -> bool:
-        return self.is_stale or self.was_refused or self.wakes_others
-
-
 class _FetchStream:
     """One sequence of fetches to one broker, at most one of them in flight."""
 
@@ -134,21 +125,25 @@ class _FetchStream:
         self._yields = False  # until it has slept: the stream ahead takes the partitions of the request under way
         self._has_freed = False  # a request has ended since the last look of the stream ahead
         self._max_wait_ms = 0  # of the next request
+        self._room: int | None = None  # for its records, if it may be repeated natively
         self._session = FetchSession()
+        self._repetition = RepeatedFetch(self._client.config, self._partitions.lane)
         self._connection: Connection | None = None
         self._failures = 0
         self._arrived: Delivery | None = None  # to be decoded as soon as its successor is on its way
         # The last response. Like the session, it belongs to whoever ends a request with the lock held: the thread that
         # receives, which then has the response decoded and plans the next request, or the loop's.
-        self._outcome: _Outcome | None = None
+        self._outcome: FetchOutcome | None = None
         self._unsent: FetchPlan | None = None  # planned by the thread that receives, and left to the loop
         self._crash: BaseException | None = None  # on the thread that receives
+        self.is_polled = False  # while a poll notes a response: errors, and Ctrl-C, are the poll's
         self._is_closed = False
         self.look = asyncio.Event()
         self.task = self._partitions.watch(asyncio.create_task(self._run(), name=f"{self._purpose} from broker {node}"))
 
     def close(self) -> None:
         self.task.cancel()
+        self._disconnected()
         with self._partitions.lock:
             self._is_closed = True
             self._partitions.fetching.release(self._fetch)
@@ -174,7 +169,9 @@ class _FetchStream:
             try:
                 connection = await self._connect()
                 request = self._request(plan, connection)
-                answer = connection.start(FETCH, request.fields, on_receipt=request.on_receipt)
+                answer = connection.start(
+                    FETCH, request.fields, on_receipt=request.on_receipt, repetition=request.repetition
+                )
                 self._decode_arrived()
                 reply = await answer  # to this request, or to one that followed it
             except HeadraceError as error:
@@ -215,9 +212,23 @@ class _FetchStream:
             self._is_asleep = plan is None
             self._parked = plan is not None and plan.parked
             self._max_wait_ms = self._choose_wait()
+            self._room = self._partitions.fetching.room_for_repetition if self._may_repeat else None
         if has_lost_all:  # they may belong to another broker now, whose stream sleeps
             self._fetcher.wake_from_any_thread()
         return plan
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether the request can be repeated without a plan. Not while the stream behind this one has partitions: a
+        plan takes them over. Not without budget: a partition that waits for some would wait for one more response."""
+        return (
+            self._parked
+            and self.behind is not None
+            and self.behind._is_asleep
+            and not self._partitions.fetching.is_over_budget
+            and self._partitions.fetching.has_room
+            and not self._fetcher.decoder.may_block
+        )
 
     def _choose_wait(self) -> int:
         """The second stream's requests are short. If it has only idle partitions, this stream gets them: its next
@@ -245,11 +256,23 @@ class _FetchStream:
             self._decode_arrived()  # connecting takes a while: do not keep the user waiting for them
         if connection is None or not connection.is_open:
             self._session.broken()
+            self._disconnected()
             connection = self._connection = await self._client.connection(self._node, self._purpose)
             connection.receive_on_a_thread()
+            self._connected(connection)
         if pause := connection.throttled_for:
             await asyncio.sleep(pause)
         return connection
+
+    def _connected(self, connection: Connection) -> None:
+        polls, receiver = self._partitions.poll_receiving, connection.receiver
+        if polls is not None and receiver is not None and self._ahead is None:  # other streams are not repeated
+            polls.connected(receiver.frames, PolledConnection(self, connection, self._fetcher._loop))
+
+    def _disconnected(self) -> None:
+        polls, connection = self._partitions.poll_receiving, self._connection
+        if polls is not None and connection is not None and connection.receiver is not None:
+            polls.disconnected(connection.receiver.frames)
 
     def _fields(self, request: SessionRequest, max_bytes: int) -> dict[str, Any]:
         config = self._client.config
@@ -281,13 +304,14 @@ class _FetchStream:
             "rack_id": config.client_rack,
         }
 
-    def _received(
-        self, plan: FetchPlan, connection: Connection, reply: Reply
-    ) -> Callable[[], NextRequest | None] | None:
+    def received(self, exchange: FetchExchange, reply: Reply) -> Callable[[], NextRequest | None] | None:
         """On the thread that receives, before the loop knows of the response: its records may be all that a poll waits
         for. Errors, and all that concerns others, are left to the loop."""
         try:
-            if reply.body.error_code != NONE or (outcome := self._apply(plan, connection, reply)) is None:
+            if self._crash is not None or reply.body.error_code != NONE:
+                return None
+            connection = exchange.connection
+            if (outcome := self._apply(exchange.plan, connection, reply)) is None:
                 return None
             is_awaited = self._partitions.poll_signal.is_awaited
             self._fetcher.decoder.submit(outcome.delivery)
@@ -316,10 +340,50 @@ class _FetchStream:
             return None
 
     def _request(self, plan: FetchPlan, connection: Connection) -> NextRequest:
-        fields = self._fields(self._session.request(plan.wants, plan.changed), plan.max_bytes)
-        return NextRequest(fields, functools.partial(self._received, plan, connection))
+        request = self._session.request(plan.wants, plan.changed)
+        if self._ahead is None:  # others are not repeated
+            self._repetition.planned(plan)
+        exchange = FetchExchange(self, plan, connection, self._repetition.fetch)
+        repetition = None
+        if self._room is not None and request.epoch > 0:
+            version = connection.versions.pick(FETCH, None)
+            self._repetition.prepare(plan, request, version=version, max_wait_ms=self._max_wait_ms, room=self._room)
+            repetition = exchange
+        return NextRequest(self._fields(request, plan.max_bytes), exchange, repetition)
 
-    def _apply(self, plan: FetchPlan, connection: Connection, reply: Reply) -> _Outcome | None:
+    def repeated(self, exchange: FetchExchange, response: DirectResponse) -> bool:
+        """On the thread that has received. A usual response has come, and the next request was sent."""
+        try:
+            partitions = self._fetcher.decoder.adopt(response.partitions)
+            now = self._fetcher._loop.time()
+            with self._partitions.lock:
+                repeated = self._partitions.fetching.repeated(exchange.plan, partitions, now)
+                if repeated is None:
+                    return False
+                exchange.plan = repeated.plan
+                self._session.repeated(repeated.sent)
+                self._failures = 0
+                self._partitions.fetches += 1
+                self._partitions.bytes_fetched += repeated.size
+                may_continue = repeated.may_continue and self._may_repeat
+            if partitions:
+                self._partitions.poll_signal.notify()
+            return may_continue
+        except BaseException as error:
+            if self.is_polled:
+                raise
+            self._crash = error  # raised on the loop, where it ends this stream
+            return False
+
+    def start_again(self) -> None:
+        """A part of the last response was noted, and nobody knows which. On any thread."""
+        with self._partitions.lock:
+            for asked in list(self._fetch.asked.values()):
+                state = self._partitions.assignment.get(asked.tp)
+                if state is not None:
+                    state.refetch()
+
+    def _apply(self, plan: FetchPlan, connection: Connection, reply: Reply) -> FetchOutcome | None:
         """Returns what the response brings, or None if the request has ended before. On any thread."""
         with self._partitions.lock:
             if self._fetch.under_way is not plan:
@@ -335,7 +399,7 @@ class _FetchStream:
             self._failures = 0
             self._session.answered(NONE, reply.body.session_id)
             was_refused, fetching.was_refused = fetching.was_refused, False
-            self._outcome = outcome = _Outcome(
+            self._outcome = outcome = FetchOutcome(
                 Delivery(reply, connection, arrivals),
                 is_stale=is_stale,
                 was_refused=was_refused,

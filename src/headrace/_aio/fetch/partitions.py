@@ -19,6 +19,7 @@ from ...errors import HeadraceError
 from ...types import TopicPartition
 from ..background import nobody, watch
 from ..poll_signal import PollSignal
+from .poll_receiving import PollReceiving
 
 
 class FetchedPartitions(abc.ABC):
@@ -47,6 +48,7 @@ class FetchedPartitions(abc.ABC):
         )
         self.fetching = FetchPlanner(config, self.assignment, cluster, budget)
         # Counted here, because unsubscribe() ends the fetcher. Changed with the lock held.
+        self.poll_receiving: PollReceiving | None = None
         self.fetches = 0
         self.bytes_fetched = 0
         # Set by the runtime. The first two may be called from any thread, the others on the loop's only.

@@ -11,7 +11,7 @@ from ...types import TopicPartition
 from ..cluster import Cluster
 from ..error_pacing import RETRIED, STAYS, ErrorPacing
 from .drain import FEW, MANY, fair_quotas, greedy_quotas
-from .partition import Chunk, OutOfRange, PartitionState, Phase, Position
+from .partition import Chunk, OutOfRange, PartitionState, Phase, Position, quick_tuple
 
 _STAYING = ("a partition's fault that stays",)  # the key of their repetitions: one of all of them is raised at a time
 
@@ -183,9 +183,11 @@ class Assignment:
             return taken
         for state, quota in self._turns(limit):
             if quota or not state.available:  # without records it passes markers
-                taken_from.append(TakenFrom(state, state.origin, state.position))
+                taken_from.append(quick_tuple(TakenFrom, (state, state.origin, state.position)))
                 taken += state.take(quota)
-                if quota and not self.needs_fetch and not state.in_flight and self.is_running_low(state):
+                if not quota or self.needs_fetch or state.retained >= self._prefetch_bytes:  # it is not running low
+                    continue
+                if not state.in_flight and self.is_running_low(state):
                     self.needs_fetch = True
         return taken
 
@@ -243,6 +245,8 @@ class Assignment:
     @property
     def undecoded(self) -> int:
         """The bytes that records which are being decoded are likely to take."""
+        if not self._decoding:
+            return 0
         for state in [state for state in self._decoding if not state.undecoded]:
             del self._decoding[state]
         return sum(state.undecoded for state in self._decoding)
@@ -270,6 +274,8 @@ class Assignment:
     def resolve_out_of_range(self) -> bool:
         """Applies the reset policy where a fetch was out of range and everything before it is handed out. True if some
         partition needs another position now."""
+        if not self._faulty:
+            return False
         found = self.out_of_range_offsets()
         for tp, offset in found.items():
             self.out_of_range(self._states[tp], offset)

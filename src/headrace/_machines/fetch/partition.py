@@ -59,6 +59,10 @@ class Fetch(Protocol):
         """The partition may not belong there any more."""
 
 
+quick_tuple = tuple.__new__
+"""Creates a NamedTuple of a class and a tuple, in half of the time of the class itself: polls create a dozen."""
+
+
 class Position(NamedTuple):
     """The next offset to read, and the leader epoch of the record before it (-1: not known)."""
 
@@ -411,8 +415,18 @@ class PartitionState:
 
     def take(self, count: int) -> list[Chunk]:
         """The next `count` records; the position moves behind them, and past chunks without records."""
-        taken: list[Chunk] = []
         chunks = self.chunks
+        start = self.first_taken
+        if count and chunks and len(chunks[0]) - start > count:  # the usual case, made quick
+            piece = chunks[0].slice(start, count)
+            nbytes = piece.nbytes
+            self.retained -= nbytes
+            self.first_taken = start + count
+            self.first_bytes_taken += nbytes
+            self.available -= count
+            self.position = quick_tuple(Position, (piece.next_offset, piece.leader_epoch))
+            return [piece]
+        taken: list[Chunk] = []
         while chunks:
             first = chunks[0]
             size = len(first) - self.first_taken

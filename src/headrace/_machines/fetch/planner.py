@@ -36,7 +36,7 @@ from ...types import Node, TopicPartition
 from ..backoff import Backoff
 from ..cluster import Cluster, Leader, TopicIdPartition
 from .assignment import Assignment
-from .partition import PAUSED, WITHHELD, OutOfRange, PartitionState, Phase, PreferredReplica
+from .partition import PAUSED, WITHHELD, Chunk, OutOfRange, PartitionState, Phase, PreferredReplica
 from .session import PartitionRequest
 from .standing_fetch import FetchPlan, InFlightPartition, StandingFetch
 
@@ -76,6 +76,28 @@ class Answered(NamedTuple):
     with_records: list[tuple[InFlightPartition, Any]]
     is_stale: bool
     has_moved: bool
+
+
+class RepeatedPartition(NamedTuple):
+    """A partition of a usual response after which its fetch was repeated, from `next_offset` on. `size` is that of the
+    bytes received; without any, there are no records."""
+
+    tip: TopicIdPartition
+    high_watermark: int
+    last_stable_offset: int
+    next_offset: int
+    size: int
+    records: Chunk | None
+
+
+class Repeated(NamedTuple):
+    """The request that followed a usual response, the partitions in it with other offsets than before, the bytes of
+    records that were received, and whether the next response may be followed in the same way."""
+
+    plan: FetchPlan
+    sent: dict[TopicIdPartition, PartitionRequest]
+    size: int
+    may_continue: bool
 
 
 class FetchPlanner:
@@ -197,6 +219,12 @@ class FetchPlanner:
         return max(0, 2 * self._budget - self._assignment.retained)
 
     @property
+    def room_for_repetition(self) -> int:
+        """The same for each response of a fetch that is repeated while it `has_room`: what is buffered then stays below
+        the budget, but is not known while it is decoded."""
+        return min(self._budget, self.room_for_records)
+
+    @property
     def is_over_budget(self) -> bool:
         """Whether a fetch waits for budget: look again when some is freed."""
         return bool(self._over_budget)
@@ -268,6 +296,47 @@ class FetchPlanner:
         if is_outdated or not fetch.keeps:
             self._release(fetch)
         return Answered(with_records, stale, moved or is_outdated)
+
+    def repeated(self, plan: FetchPlan, partitions: Iterable[RepeatedPartition], now: float) -> Repeated | None:
+        """Applies a usual response to a fetch that the broker parked. The same fetch was sent again without asking
+        here, so this notes what was requested, and whether the next one should be planned. None if the fetch has ended
+        before: then nothing has happened."""
+        fetch = plan.fetch
+        if fetch.under_way is not plan:
+            return None
+        sent: dict[TopicIdPartition, PartitionRequest] = {}
+        received = 0
+        for tip, high_watermark, last_stable_offset, next_offset, size, records in partitions:
+            received += size
+            asked = fetch.asked[tip]
+            state = self._current(asked)
+            if next_offset != asked.offset:
+                sent[tip] = fetch.advance(tip, asked, next_offset)
+            if state is None or not state.is_in(fetch) or state.fetch_offset != asked.offset:
+                fetch.touch(tip)  # the user has sought: what was requested is not wanted
+                continue
+            state.failures = 0
+            state.end_refusal()
+            state.readable_end = last_stable_offset if self._read_committed else high_watermark
+            if records is None or next_offset == asked.offset:  # the same records again, in the same response
+                continue
+            self._tick += 1
+            state.served = self._tick
+            state.arrived(0, next_offset)
+            state.decoded(asked.offset, 0, records, next_offset)
+            self.measured(size, records.nbytes)
+            if state.is_in(fetch) and state.fetch_offset != next_offset:
+                state.land()  # what follows was read already, by its last owner: it is requested further on
+            elif not self._assignment.is_running_low(state):
+                fetch.touch(tip)
+        may_continue = not (fetch.touched or self._over_budget or self._is_outdated(fetch, now)) and self.has_room
+        return Repeated(fetch.repeat(plan), sent, received, may_continue)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what was requested is likely to fit into the budget."""
+        held = self._assignment.retained + self._assignment.undecoded
+        return int((self._budget - held) / self._expansion) >= self._reserved
 
     def _end(self, plan: FetchPlan) -> bool:
         if plan.fetch.under_way is not plan:

@@ -87,6 +87,11 @@ class FetchSession:
             self._id = session_id
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
+    def repeated(self, sent: Mapping[TopicIdPartition, PartitionRequest]) -> None:
+        """A response came without an error, and was followed by a request for these partitions."""
+        self.answered(0, self._id)
+        self._sent.update(sent)
+
     def broken(self) -> None:
         """No response came, or none that can be used."""
         self._epoch = 0

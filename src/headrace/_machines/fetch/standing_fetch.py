@@ -74,6 +74,13 @@ class StandingFetch:
         if unfetched:
             self.unfetched.add(tip)
 
+    def advance(self, tip: TopicIdPartition, asked: InFlightPartition, offset: int) -> PartitionRequest:
+        """The request that is repeated asks for this offset."""
+        self.asked[tip] = InFlightPartition(asked.tp, asked.position_version, offset)
+        _, leader_epoch, max_bytes = self.wants[tip]
+        self.wants[tip] = want = PartitionRequest(offset, leader_epoch, max_bytes)
+        return want
+
     def leave(self, tip: TopicIdPartition) -> InFlightPartition | None:
         asked = self.asked.pop(tip, None)
         if asked is not None:
@@ -95,4 +102,9 @@ class StandingFetch:
     def start(self, max_bytes: int, parked: bool) -> FetchPlan:
         changed, self.changed = self.changed, {}
         self.under_way = FetchPlan(self, changed, max_bytes, parked)
+        return self.under_way
+
+    def repeat(self, plan: FetchPlan) -> FetchPlan:
+        """The request of this plan was sent again, with the offsets of `advance`."""
+        self.under_way = FetchPlan(self, {}, plan.max_bytes, plan.parked)
         return self.under_way
