@@ -60,6 +60,8 @@ def number_of(name: str, value: Any, unit: str = "a number of seconds") -> float
 
 
 def seconds_of(value: Any, name: str = "timeout") -> float:
+    if type(value) is float and value >= 0.0:  # each poll() calls this, and not with NaN
+        return value
     return max(0.0, number_of(name, value))
 
 

@@ -11,6 +11,7 @@
     ├── NetworkError             a connection could not be opened, or broke
     ├── AuthenticationError      the login or the TLS handshake was rejected
     ├── ProtocolError            a response violates the Kafka protocol
+    │   └── UnexpectedResponseError  it answers no request of this client; also a NetworkError
     ├── EncodingError            a value does not fit into its field of a request
     ├── UnsupportedVersionError  client and broker share no version of a request
     ├── CorruptRecordError       a record batch is damaged
@@ -122,6 +123,11 @@ class AuthenticationError(HeadraceError):
 
 class ProtocolError(HeadraceError):
     """A peer sent bytes that violate the Kafka protocol. The connection was closed."""
+
+
+class UnexpectedResponseError(NetworkError, ProtocolError):
+    """A peer sent a response to a request that this client did not send, or sent responses in another order. The
+    connection was closed, and its requests can be sent again on another one."""
 
 
 class EncodingError(HeadraceError, ValueError):

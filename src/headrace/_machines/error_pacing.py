@@ -50,6 +50,8 @@ class ErrorPacing:
 
     def next_due(self, now: float) -> float:
         """When an error may be raised again, if it persists."""
+        if not self._raised:  # as a rule, and every poll that waits asks
+            return math.inf
         return min((at + pause for at, pause in self._raised.values() if at + pause > now), default=math.inf)
 
     def forget(self) -> None:

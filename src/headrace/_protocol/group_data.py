@@ -14,13 +14,14 @@ All `read_` functions raise ProtocolError, and nothing else, if the bytes are ma
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import itertools
 import struct
 from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
 from kio.schema.consumer_protocol_assignment import v3 as assignment_v3
-from kio.schema.consumer_protocol_subscription import v0, v1, v2, v3
 
 from ..errors import ProtocolError
 from ..types import TopicPartition
@@ -29,7 +30,7 @@ from .writer import writer_of
 
 NO_GENERATION = -1
 
-_SUBSCRIPTIONS = tuple(version.ConsumerProtocolSubscription for version in (v0, v1, v2, v3))
+_SUBSCRIPTION = "kio.schema.consumer_protocol_subscription"
 _ASSIGNMENT = assignment_v3.ConsumerProtocolAssignment  # the same in all versions
 _WRITTEN = 3
 
@@ -53,7 +54,7 @@ class MemberSubscription:
 
 def write_subscription(subscription: MemberSubscription) -> bytes:
     return _versioned(
-        _SUBSCRIPTIONS[_WRITTEN],
+        _subscription(_WRITTEN),
         topics=sorted(subscription.topics),
         user_data=subscription.user_data,
         owned_partitions=_by_topic(subscription.owned),
@@ -64,7 +65,7 @@ def write_subscription(subscription: MemberSubscription) -> bytes:
 
 def read_subscription(blob: bytes) -> MemberSubscription:
     version = _version(blob, "a subscription")
-    found = reader.read(_SUBSCRIPTIONS[min(version, _WRITTEN)], memoryview(blob), _VERSION.size)
+    found = reader.read(_subscription(min(version, _WRITTEN)), memoryview(blob), _VERSION.size)
     return MemberSubscription(
         frozenset(found.topics),
         _partitions(found.owned_partitions) if version >= 1 else frozenset(),
@@ -143,6 +144,13 @@ def read_generation(blob: bytes | None) -> int:
 
 
 # -- parts ---------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _subscription(version: int) -> type[Any]:
+    """Imported when it is needed: most groups use one version."""
+    found: type[Any] = importlib.import_module(f"{_SUBSCRIPTION}.v{version}").ConsumerProtocolSubscription
+    return found
 
 
 def _versioned(entity: type[Any], **fields: Any) -> bytes:

@@ -36,17 +36,26 @@ class BrokerVersions:
         """The version to use, at most `highest` if given. Raises UnsupportedVersionError if there is none."""
         if api.key not in self.ranges:
             raise UnsupportedVersionError(
-                f"the broker at {self.host} does not support the request {api}: headrace needs Kafka 3.1 or later"
+                f"the broker at {self.host} does not support the request {api}: it needs Kafka {_oldest(api)} or later"
             )
         lowest, top = self.ranges[api.key]
         ours = api.highest if highest is None else min(api.highest, highest)
         version = min(top, ours)
         if version < max(lowest, api.lowest):
+            is_old = top < api.lowest
+            advice = f"upgrade the broker (Kafka {_oldest(api)} or later)" if is_old else "upgrade headrace"
             raise UnsupportedVersionError(
                 f"the broker at {self.host} supports {api} versions {lowest} to {top}, headrace {api.lowest} to "
-                f"{ours}: " + ("upgrade the broker (Kafka 3.1 or later)" if top < api.lowest else "upgrade headrace")
+                f"{ours}: {advice}"
             )
         return version
+
+
+def _oldest(api: Api) -> str:
+    """The first version of Kafka with this request."""
+    if api.name.startswith("ConsumerGroup"):
+        return "4.0"  # KIP-848
+    return "4.1" if api.name.startswith("Share") else "3.1"
 
 
 def next_api_versions_attempt(tried: int, response: Any) -> int | None:

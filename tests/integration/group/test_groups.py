@@ -123,6 +123,7 @@ def test_a_pattern_follows_new_topics(make: MakeConsumer, servers: str, admin: A
     assert consumer.assignment() == all_of(first, 1) | all_of(second, 1)
 
 
+@pytest.mark.kafka("4.0")
 def test_a_pattern_can_be_matched_by_the_coordinator(make_sync: MakeConsumer, servers: str, topic: str) -> None:
     consumer = make_sync(
         bootstrap_servers=servers, group_id=unique("g"), auto_offset_reset="earliest", group_protocol="consumer"
@@ -139,6 +140,7 @@ def test_a_pattern_can_be_matched_by_the_coordinator(make_sync: MakeConsumer, se
 
 
 @pytest.mark.soak  # the coordinator looks for new topics every ten seconds
+@pytest.mark.kafka("4.0")
 def test_a_pattern_that_the_coordinator_matches_finds_new_topics(
     make_sync: MakeConsumer, servers: str, admin: Admin
 ) -> None:
@@ -251,6 +253,7 @@ def test_a_second_member_with_the_same_instance_id_fences_the_first(
     assert first.assignment() == set()
 
 
+@pytest.mark.kafka("4.0")
 def test_with_kip_848_a_second_member_with_the_same_instance_id_is_refused(
     make_sync: MakeConsumer, servers: str, topic: str
 ) -> None:

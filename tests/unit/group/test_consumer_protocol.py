@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode as E
 
+from headrace._machines.backoff import Backoff
 from headrace._machines.group.actions import AssignPartitions, Lose, MemberIdentity, Revoke, Subscription
+from headrace._machines.group.heartbeat_timer import HeartbeatTimer
 from headrace.errors import KafkaError, UnsupportedVersionError
 from headrace.types import TopicPartition
 from support.harness.consumer_protocol_member import (
@@ -115,6 +117,18 @@ def test_a_new_kip_848_member_asks_ten_times_per_interval_until_all_others_must_
     driver = ConsumerProtocolDriver()
     driver.joined(target)
     assert pauses(driver, len(expected)) == expected
+
+
+def test_new_kip_848_members_that_start_together_do_not_ask_together() -> None:
+    timers = [HeartbeatTimer(INTERVAL, Backoff(100, 1000), lambda dice=dice: dice) for dice in (0.0, 0.5, 1.0)]  # type: ignore[misc]
+    for timer in timers:
+        timer.accepted(INTERVAL, 10.0)
+    assert [timer.next for timer in timers] == [10.125, 10.25, 10.375]
+    for timer in timers:
+        for _ in range(40):
+            answered_at = timer.next
+            timer.accepted(INTERVAL, answered_at)
+        assert timer.next == pytest.approx(answered_at + INTERVAL), "those that are not new have a fixed interval"
 
 
 def test_each_change_keeps_a_new_kip_848_member_asking_for_another_interval() -> None:

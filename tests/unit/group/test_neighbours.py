@@ -98,7 +98,8 @@ def settled() -> ConsumerProtocolDriver:
         (0, [], None, 0, News("joined", 3, "me")),
         (2, None, {"topic_partitions": []}, 0, News("target", 3)),
         (2, [], None, 0, News("owned", 3, "me")),
-        (2, None, None, 0, None),
+        (2, None, None, 0, News("target", 3)),  # what it gets is still owned by others
+        (3, None, None, 0, None),
         (0, [], None, E.coordinator_load_in_progress, None),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import AsyncConsumer, TopicPartition
+from headrace._protocol.codes import ErrorCode
 from headrace._protocol.messages import API_VERSIONS, LIST_OFFSETS, METADATA
 from headrace.errors import ProtocolError
 from support.brokers.fake_broker import FakeBroker, Link, Request, answer, api_versions, run
@@ -21,24 +22,35 @@ ListOffsets = Callable[[Any], list[tuple[int, int]]]
 
 
 @contextlib.asynccontextmanager
-async def leader(list_offsets: ListOffsets) -> AsyncIterator[str]:
+async def leader(list_offsets: ListOffsets, epoch: Callable[[], int] = lambda: 1) -> AsyncIterator[str]:
     """A broker that leads both partitions of `t`. `list_offsets` maps the partitions of a ListOffsets request to the
-    partitions and offsets of the response. Fetch requests get no response."""
+    partitions and offsets of the response. Requests with an older epoch of the leader than `epoch` are fenced, and
+    metadata has the latest one. Fetch requests get no response."""
     async with FakeBroker() as broker:
 
         def reply(request: Request) -> Any:
             if request.api_key == API_VERSIONS.key:
                 return api_versions(request.version)
             if request.api_key == METADATA.key:
-                made = metadata(topic(partition(), partition(1)), brokers=(1,), version=request.version)
+                both = (partition(epoch=epoch()), partition(1, epoch=epoch()))
+                made = metadata(topic(*both), brokers=(1,), version=request.version)
                 (node,) = made.brokers
                 return dataclasses.replace(
                     made, brokers=(dataclasses.replace(node, host=broker.host, port=broker.port),)
                 )
             if request.api_key == LIST_OFFSETS.key:
+                asked = request.body.topics[0].partitions
+                fenced = any(item.current_leader_epoch < epoch() for item in asked)
+                code = ErrorCode.fenced_leader_epoch if fenced else ErrorCode.none
                 found = [
-                    {"partition_index": number, "error_code": 0, "timestamp": -1, "offset": offset, "leader_epoch": 1}
-                    for number, offset in list_offsets(request.body.topics[0].partitions)
+                    {
+                        "partition_index": number,
+                        "error_code": code,
+                        "timestamp": -1,
+                        "offset": offset,
+                        "leader_epoch": 1,
+                    }
+                    for number, offset in list_offsets(asked)
                 ]
                 topics = [{"name": "t", "partitions": found}]
                 return answer(LIST_OFFSETS, request.version, throttle_time=0, topics=topics)
@@ -126,5 +138,22 @@ def test_offsets_of_partitions_that_were_not_requested_are_ignored() -> None:
             assert await consumer.position(TP, timeout=30.0) == 40
             assert await consumer.position(ANOTHER, timeout=30.0) == 3
             assert await consumer.end_offsets([TP], timeout=30.0) == {TP: 40}
+
+    run(main())
+
+
+def test_a_query_finds_a_leader_that_has_moved_since_the_last_one() -> None:
+    """The consumer is not assigned to the topic, so only the query knows of it."""
+    epoch = 1
+
+    async def main() -> None:
+        nonlocal epoch
+        async with (
+            leader(always(5), lambda: epoch) as server,
+            AsyncConsumer(bootstrap_servers=server, retry_backoff_ms=1) as consumer,
+        ):
+            assert await consumer.end_offsets([TP]) == {TP: 5}
+            epoch = 2
+            assert await consumer.end_offsets([TP], timeout=20) == {TP: 5}
 
     run(main())

@@ -10,6 +10,7 @@ from headrace._protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
+    CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
@@ -18,6 +19,7 @@ from headrace._protocol.messages import (
     LIST_TRANSACTIONS,
     OFFSET_COMMIT,
     PRODUCE,
+    SHARE_FETCH,
     TXN_OFFSET_COMMIT,
     Api,
     decode_response,
@@ -146,3 +148,12 @@ def test_after_unsupported_version_the_broker_s_version_is_tried(
     ranges: dict[int, tuple[int, int]], following: int | None
 ) -> None:
     assert next_api_versions_attempt(API_VERSIONS.highest, api_versions(0, ranges, error_code=35)) == following
+
+
+def test_the_error_names_the_first_kafka_with_the_request() -> None:
+    """Kafka 3.9 has an early version of KIP-848 groups."""
+    early = BrokerVersions("kafka-1:9092", {CONSUMER_GROUP_HEARTBEAT.key: (0, 0)})
+    with pytest.raises(UnsupportedVersionError, match=r"upgrade the broker \(Kafka 4\.0 or later\)"):
+        early.pick(CONSUMER_GROUP_HEARTBEAT)
+    with pytest.raises(UnsupportedVersionError, match=r"ShareFetch: it needs Kafka 4\.1 or later"):
+        early.pick(SHARE_FETCH)

@@ -10,7 +10,6 @@ The parts that differ are behind `Membership`: `consumer_membership.py` and `sha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
@@ -36,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _HEARTBEATS = frozenset({HEARTBEAT, CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
 _PARKED = frozenset({JOIN_GROUP, SYNC_GROUP})
+_WATCHED = _HEARTBEATS | _PARKED  # by MembershipWatch
 # A member is alive for the coordinator that says this; in a classic group the next step is not an error.
 _ALIVE = frozenset({NONE, ErrorCode.rebalance_in_progress, ErrorCode.member_id_required})
 
@@ -129,6 +129,7 @@ class MembershipTask(Generic[A]):
 
     async def _keep_membership(self) -> None:
         membership, member = self._membership, self._membership.member
+        loop = asyncio.get_running_loop()
         while True:
             self._woken.clear()
             now = time.monotonic()
@@ -139,7 +140,7 @@ class MembershipTask(Generic[A]):
                     self._state = member.state
                     membership.member_changed(now)
                 for action in actions:
-                    if isinstance(action, Send) and action.api in _HEARTBEATS | _PARKED and member.is_member:
+                    if isinstance(action, Send) and action.api in _WATCHED and member.is_member:
                         membership.health.sent(now, parks=action.api in _PARKED)
                 events = membership.health.look(member, now)
                 # A poll that ends while this sleeps starts the clock of the longest absence: now at the earliest.
@@ -152,11 +153,14 @@ class MembershipTask(Generic[A]):
             for action in actions:
                 self._start(self._carry_out(action), type(action).__name__)
                 if isinstance(action, Send) and action.api is JOIN_GROUP:
-                    asyncio.get_running_loop().call_later(_ARRIVAL, self._neighbour.tell_others)
+                    loop.call_later(_ARRIVAL, self._neighbour.tell_others)
             self._resolve_names()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                    await self._woken.wait()
+            # Not asyncio.timeout(), which cancels the task: an idle member does little else than this.
+            timer = loop.call_later(max(0.0, until - time.monotonic()), self._woken.set)
+            try:
+                await self._woken.wait()
+            finally:
+                timer.cancel()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._membership.watch(asyncio.create_task(work, name=f"group {name}"))
@@ -185,7 +189,7 @@ class MembershipTask(Generic[A]):
             log.debug("group %s: %s failed: %s", membership.group_id, action, error)
             with membership.lock:
                 now = time.monotonic()
-                if isinstance(action, Send) and action.api in _HEARTBEATS | _PARKED and member.is_member:
+                if isinstance(action, Send) and action.api in _WATCHED and member.is_member:
                     membership.health.failed(now, str(error), parks=action.api in _PARKED)
                 member.failed(action, error, now)
         self._woken.set()
@@ -194,7 +198,7 @@ class MembershipTask(Generic[A]):
 
     def _note_answer(self, action: Send, body: Any, now: float) -> None:
         """With the lock held."""
-        if action.api not in _HEARTBEATS | _PARKED:
+        if action.api not in _WATCHED:
             return
         health, code = self._membership.health, body.error_code
         if code in _ALIVE:

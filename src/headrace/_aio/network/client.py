@@ -99,8 +99,8 @@ class Client(Generic[C_co]):
         """Keeps the metadata of these topics (None: of all) fresh from now on, and of no others."""
         self._metadata.want_topics(topics)
 
-    def refresh_soon(self) -> None:
-        self._metadata.refresh_soon()
+    def refresh_soon(self, also: Iterable[str] = ()) -> None:
+        self._metadata.refresh_soon(also)
 
     async def fetch_unknown_topics(self, names: Iterable[str]) -> None:
         """Fetches metadata of those of these topics that are unknown, once. Missing topics stay unknown."""

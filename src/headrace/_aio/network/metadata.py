@@ -63,6 +63,7 @@ class MetadataUpdater:
         self._topics: set[str] | None = set()  # None: all topics
         self._refresh_wanted = asyncio.Event()
         self._wants_all = False  # a refresh of all topics is requested ...
+        self._queried: set[str] = set()  # topics of queries, which need not be topics of this client
         self._wanted: set[str] = set()  # ... or of these: a client that writes to many topics learns them one by one
         self._last_of_all = -math.inf
         self._last_refresh = 0.0
@@ -92,7 +93,9 @@ class MetadataUpdater:
             self._last_refresh = 0.0
             self._ask_for(new)
 
-    def refresh_soon(self) -> None:
+    def refresh_soon(self, also: Iterable[str] = ()) -> None:
+        """Refreshes the metadata of all topics of this client, and of `also`, which a query may have asked for."""
+        self._queried.update(also)
         self._wants_all = True
         self._ask_for(())
 
@@ -141,8 +144,11 @@ class MetadataUpdater:
             self._last_of_all = now
         elif asked is not None:
             asked &= self._wanted
+        if asked is not None:
+            asked |= self._queried
         self._wants_all = False
         self._wanted.clear()
+        self._queried.clear()
         answer = await self.request(asked)
         with self._lock:
             self._cluster.apply(answer, complete=asked is None, names=asked)

@@ -128,7 +128,7 @@ class ListOffsets:
 
         await asyncio.gather(*(ask(node, asked) for node, asked in by_leader.items()))
         if stale:
-            self._client.refresh_soon()
+            self._client.refresh_soon(tp.topic for tp in partitions)
         return results
 
 

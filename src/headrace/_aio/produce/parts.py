@@ -88,6 +88,11 @@ class ProducerParts:
         transactions = self._transactions("send_offsets()")
         return lambda: transactions.send_offsets(commits, group, seconds)
 
+    @property
+    def has_stray_init(self) -> bool:
+        """Whether a lost InitProducerId may still arrive, and abort the transaction."""
+        return self._transactions("begin()").machine.has_stray_init
+
     def hand_over_call(self) -> Callable[[], Coroutine[Any, Any, OpenTransaction | None]]:
         return self._transactions("hand_over()").hand_over
 

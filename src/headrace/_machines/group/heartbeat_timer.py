@@ -22,7 +22,9 @@ class HeartbeatTimer:
 
     Each of the others learns from its own next heartbeat that it has to revoke partitions, so they are released at any
     time within one interval, and no answer tells the new member that more are to come. Until then it asks ten times
-    per interval: with a doubling pause, it would ask for the last ones half an interval too late.
+    per interval: with a doubling pause, it would ask for the last ones half an interval too late. It asks at random
+    times: members that start together in one process would otherwise ask together, and none of them would soon know
+    of a change that it could tell the others.
     """
 
     def __init__(self, interval: float, backoff: Backoff, dice: Callable[[], float]) -> None:
@@ -70,8 +72,11 @@ class HeartbeatTimer:
         longest = max(_OF_NEW_MEMBERS * self.interval, _SHORTEST_INTERVAL) if self._is_new else self.interval
         if self._has_hint:  # after this heartbeat was sent: its answer may be older
             longest = min(longest, hint_spacing(self.interval))
+        pause = min(self._next_interval, longest)
+        if self._is_new:
+            pause *= 0.5 + self._dice()
         self._answered_at = now
-        self.next = now + min(self._next_interval, longest)
+        self.next = now + pause
         self._next_interval = min(2 * self._next_interval, self.interval)
 
     def retry_later(self, now: float) -> None:

@@ -21,7 +21,7 @@ from .actions import Send
 _JOIN = 0
 _SPACING = 0.1  # of the heartbeat interval
 _SHORTEST_SPACING = 0.05  # seconds
-_LONGEST_SPACING = 0.25
+_LONGEST_SPACING = 0.1
 
 
 def hint_spacing(interval: float) -> float:
@@ -57,4 +57,6 @@ def news_in(request: Send, body: Any) -> News | None:
         return News("joined", body.member_epoch, member_id)
     if request.fields.get("topic_partitions") is not None:  # somebody may have waited for what it has released
         return News("owned", body.member_epoch, member_id)
-    return None if body.assignment is None else News("target", body.member_epoch)
+    # A member that waits for the partitions of others gets a new epoch, and no assignment yet.
+    has_changed = body.assignment is not None or body.member_epoch != request.fields["member_epoch"]
+    return News("target", body.member_epoch) if has_changed else None

@@ -73,7 +73,9 @@ class Revocations:
     @property
     def next_deadline(self) -> float:
         """When the next partition is overdue."""
-        return min((self._deadlines[tp] for tp in self._delayed), default=math.inf)
+        if not self._delayed:  # as a rule, and every poll that waits asks
+            return math.inf
+        return min(self._deadlines[tp] for tp in self._delayed)
 
     def _remove(self, partitions: Partitions) -> None:
         self.next -= partitions
