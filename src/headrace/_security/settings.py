@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import logging
-import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._parsers import dotted, one_of, parse_flag, parse_optional_text, parse_text, parse_verbatim, setting
 from ..errors import ConfigError
-from .jaas import Login, parse_jaas
-from .stores import pem_blocks
+
+if TYPE_CHECKING:
+    from .jaas import Login
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,10 @@ def _store_type(value: Any) -> str | None:
 
 
 def _jaas(value: Any) -> Login | None:
+    if value is None:
+        return None
+    from .jaas import Login, parse_jaas
+
     if isinstance(value, Login):
         return value
     text = parse_optional_text(value)
@@ -86,6 +90,8 @@ def _url(value: Any) -> str | None:
         raise ValueError("must be an https:// URL")
     if not all("\x21" <= char <= "\x7e" for char in text):
         raise ValueError("must be a URL without blanks and non-ASCII characters: percent-encode them")
+    import urllib.parse
+
     try:
         parts = urllib.parse.urlsplit(text)
         is_whole = bool(parts.hostname) and parts.port != 0
@@ -122,7 +128,11 @@ def _client_handler(value: Any) -> str | None:
 
 def _pem(value: Any) -> str | None:
     text = parse_optional_text(value)
-    return None if text is None else pem_blocks(text)
+    if text is None:
+        return None
+    from .stores import pem_blocks
+
+    return pem_blocks(text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

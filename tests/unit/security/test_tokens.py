@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from headrace._security import token_endpoint, tokens
-from headrace._security.access import token_source
+from headrace._security.logins import token_source
 from headrace._security.tokens import OAuthToken
 from headrace.config.consumer import ConsumerConfig
 from headrace.errors import AuthenticationError, HeadraceError, NetworkError
