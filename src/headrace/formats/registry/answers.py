@@ -19,6 +19,7 @@ _NOT_FOUND = frozenset({40401, 40402, 40403, 40404, 40406})
 _NOT_FOUND_NAMES = frozenset(f"{what}NotFoundException" for what in ("Artifact", "Content", "Group", "Version"))
 """The names of such errors in Apicurio's own API. NotFoundException itself is an unknown path."""
 _KINDS: tuple[str, ...] = get_args(SchemaKind)
+_LONGEST_NUMBER = 20  # digits: int() raises ValueError for thousands of them
 _REFUSES_SCHEMA = frozenset({403, 410, 422, 451})
 """Statuses that are about the requested schema, if the registry itself returns them, with an error code or name. So is
 404 with one of the codes above. All others (a rejected login, an unknown path, a failing or missing registry, a gateway
@@ -96,7 +97,7 @@ def references_in(found: Any, answer: Answer, what: str) -> tuple[RawReference, 
             raise _not_a_registry(answer, what, "a reference is not an object")
         name = _field(each, "name", str, answer, what)
         version = each.get("version")
-        if isinstance(version, str) and version.isdecimal():  # Apicurio's own API
+        if isinstance(version, str) and version.isdecimal() and len(version) < _LONGEST_NUMBER:  # Apicurio's own API
             version = int(version)
         if type(version) is not int:
             raise _not_a_registry(answer, what, f"the reference {name!r} has no version number")

@@ -86,13 +86,13 @@ class RegistryConnection(http.client.HTTPConnection):
             self._timed.deadline = deadline
         self.request(method, target, body, headers)
         response = self.getresponse()
-        if response.length is not None and response.length > LARGEST_ANSWER:
-            raise AnswerTooLargeError
-        data = response.read(LARGEST_ANSWER + 1)
-        if len(data) > LARGEST_ANSWER:
-            raise AnswerTooLargeError
-        if response.length:
-            raise http.client.IncompleteRead(data, response.length)
+        try:
+            data = _read(response)
+        except BaseException:
+            response.close()
+            raise
+        if response.will_close:  # then it has the socket, and not this connection
+            response.close()
         return response, data
 
     def connect(self) -> None:
@@ -111,6 +111,17 @@ class RegistryConnection(http.client.HTTPConnection):
     def close(self) -> None:
         super().close()
         self._timed = None
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    if response.length is not None and response.length > LARGEST_ANSWER:
+        raise AnswerTooLargeError
+    data = response.read(LARGEST_ANSWER + 1)
+    if len(data) > LARGEST_ANSWER:
+        raise AnswerTooLargeError
+    if response.length:
+        raise http.client.IncompleteRead(data, response.length)
+    return data
 
 
 def _open_socket(origin: Origin, deadline: float) -> socket.socket:
