@@ -39,6 +39,7 @@ def committed(servers: str, group: str, topic: str) -> list[int | None]:
     return [each and each.offset for each in found.values()]
 
 
+@pytest.mark.pyspark("4.2")
 def test_kafka_consumer_groups_shows_the_lag_of_a_query(stream: Stream, servers: str, topic: str) -> None:
     group = stream.options["kafka.group.id"]
     stream.run()

@@ -70,6 +70,7 @@ class TestOptions:
 
 
 class TestTasks:
+    @pytest.mark.pyspark("4.1")
     def test_lost_records_of_a_task_are_shown_first(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("errors")
         write(servers, topic, numbered(100))
@@ -87,6 +88,7 @@ class TestNoBroker:
         assert "Cannot connect to any server of kafka.bootstrap.servers=127.0.0.1:9" in shown(frame.count)
 
 
+@pytest.mark.pyspark("4.1")
 def test_the_log_has_one_line_for_each_query(servers: str, topic: str, tmp_path: Path) -> None:
     given = {"kafka.bootstrap.servers": servers, "subscribe": topic, "kafka.max.poll.records": "5"}
     job = {

@@ -182,6 +182,7 @@ class TestBatch:
 
 
 class TestStreams:
+    @pytest.mark.pyspark("4.2")
     def test_a_stream_has_typed_columns_and_lanes(
         self, spark: SparkSession, servers: str, mixed: str, tmp_path: Path
     ) -> None:
@@ -212,6 +213,7 @@ class TestStreams:
         values = spark.read.option("mergeSchema", "true").parquet(str(tmp_path / "out")).orderBy("offset").collect()
         assert [row.value.speed for row in values] == [None, None, None, 4.5, 6.0]
 
+    @pytest.mark.pyspark("4.2")
     def test_a_bad_record_stops_a_failfast_stream_at_its_batch(
         self, spark: SparkSession, servers: str, admin: Admin, tmp_path: Path
     ) -> None:
@@ -226,6 +228,7 @@ class TestStreams:
         stream.run()
         assert stream.places() == [(0, 0), (0, 1), (0, 2)], "nothing is lost"
 
+    @pytest.mark.pyspark("4.2")
     def test_a_share_group_has_typed_columns(
         self, spark: SparkSession, servers: str, admin: Admin, tmp_path: Path
     ) -> None:

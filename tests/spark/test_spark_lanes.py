@@ -16,7 +16,7 @@ from support.harness.waiting import wait_for
 from support.spark.batches import LONG, Batches, metrics, sizes
 from support.spark.streams import Stream, grid
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.pyspark("4.2")]
 
 
 @pytest.fixture

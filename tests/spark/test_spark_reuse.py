@@ -183,6 +183,7 @@ class TestLaterActions:
         write(servers, topic, [Outgoing(b"x", timestamp=1000 * number) for number in range(11, 21)])
         assert frame.count() == 8, "from 4 s to before 12 s"
 
+    @pytest.mark.pyspark("4.1")
     def test_later_actions_fail_for_a_deleted_topic(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("deleted")
         write(servers, topic, numbered(10))

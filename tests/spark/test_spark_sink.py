@@ -75,6 +75,7 @@ class TestBatches:
         )
         assert sorted(row.value or b"" for row in oracle_rows(servers, topic)) == [b"v", b"w"]
 
+    @pytest.mark.pyspark("4.1")
     def test_sql_inserts_rows_into_a_table(self, spark: SparkSession, servers: str, admin: Admin) -> None:
         topic = admin.create("sink")
         name = unique("inserted").replace("-", "_")

@@ -50,9 +50,13 @@ class Copy:
         reader = self.spark.readStream.format("headrace").options(**self.source)
         loaded = reader.option("maxOffsetsPerTrigger", str(per_batch)).load().select("key", "value")
         writer = loaded.writeStream.format("headrace").options(**self.sink)
-        writer = writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(self.where / "checkpoint")).trigger(processingTime="0 seconds")
         query = started(writer.start)
-        assert query.awaitTermination(150), "the query does not end"
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+            query.awaitTermination(150)
         return sum(1 for progress in query.recentProgress if progress["numInputRows"])
 
 

@@ -36,6 +36,7 @@ def test_each_run_of_a_query_reads_only_new_records(stream: Stream, servers: str
     assert stream.places() == sorted(grid(2, 100) + [(0, offset) for offset in range(100, 120)])
 
 
+@pytest.mark.pyspark("4.2")
 def test_max_offsets_per_trigger_is_divided_equally_among_partitions(stream: Stream, servers: str, topic: str) -> None:
     write(servers, topic, numbered(300, 0))
     stream.options["maxOffsetsPerTrigger"] = 120
@@ -48,6 +49,7 @@ def test_max_offsets_per_trigger_is_divided_equally_among_partitions(stream: Str
     assert len(stream.places()) == len(set(stream.places())) == 500
 
 
+@pytest.mark.pyspark("4.2")
 def test_the_progress_of_a_query_has_the_latest_offsets(stream: Stream, topic: str) -> None:
     stream.options["maxOffsetsPerTrigger"] = 50
     query = stream.run()

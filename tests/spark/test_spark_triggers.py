@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from support.brokers.admin import Admin
 from support.brokers.produce import Outgoing, numbered, numbered_topic, write
 from support.harness.waiting import wait_for
-from support.spark.streams import DEADLINE, Stream, grid, started
+from support.spark.streams import DEADLINE, Stream, grid, offsets_of, started
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -31,9 +30,10 @@ def stream(spark: SparkSession, servers: str, topic: str, tmp_path: Path) -> Str
 def ends(query: Any) -> list[dict[str, int]]:
     """The end offsets of batches with records."""
     done = [each["sources"][0] for each in query.recentProgress if each["numInputRows"]]
-    return [next(iter(json.loads(each["endOffset"]).values())) for each in done]
+    return [next(iter(offsets_of(each["endOffset"]).values())) for each in done]
 
 
+@pytest.mark.pyspark("4.2")
 def test_available_now_ends_at_the_end_offsets_of_its_start(stream: Stream, servers: str, topic: str) -> None:
     stream.options["maxOffsetsPerTrigger"] = 50
     read: list[tuple[int, int]] = []
@@ -54,6 +54,7 @@ def test_available_now_ends_at_the_end_offsets_of_its_start(stream: Stream, serv
     assert run() == [(0, offset) for offset in range(100, 140)]
 
 
+@pytest.mark.pyspark("4.2")
 def test_trigger_once_reads_everything_in_one_batch(stream: Stream) -> None:
     stream.options["maxOffsetsPerTrigger"] = 50
     query = stream.run(once=True)
@@ -61,6 +62,7 @@ def test_trigger_once_reads_everything_in_one_batch(stream: Stream) -> None:
     assert len(ends(query)) == 1
 
 
+@pytest.mark.pyspark("4.2")
 def test_max_offsets_per_trigger_can_be_divided_in_proportion_to_the_lag(
     stream: Stream, servers: str, topic: str
 ) -> None:

@@ -19,7 +19,6 @@ from typing import Any
 
 import pyarrow
 import pyarrow.compute
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -44,6 +43,7 @@ from pyspark.sql.types import (
 )
 
 from .options.parsers import OptionError
+from .versions import utc_arrow_schema
 
 _types = pyarrow.types
 _MAX_DIGITS = 38
@@ -109,7 +109,7 @@ def spark_type(given: Any, path: str) -> DataType:
 
 def arrow_type(of: DataType) -> Any:
     """The Arrow type in which Spark exchanges columns of this type."""
-    return to_arrow_schema(StructType([StructField("it", of)]), timezone="UTC").field(0).type
+    return utc_arrow_schema(StructType([StructField("it", of)])).field(0).type
 
 
 def to_spark(array: Any, wanted: Any) -> Any:

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from ..errors import HeadraceError
+from .versions import ReadLimit, SupportsTriggerAvailableNow
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class FailedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         raise_to_spark(self.error)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, *_start_and_limit: Any) -> dict[str, Any]:  # nothing before PySpark 4.2
         raise_to_spark(self.error)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

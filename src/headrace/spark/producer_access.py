@@ -22,6 +22,11 @@ def hand_over(producer: Producer) -> OpenTransaction | None:
     return parts.lifecycle.portal.run(parts.hand_over_call())
 
 
+def has_stray_init(producer: Producer) -> bool:
+    """Whether a lost InitProducerId of this producer may still arrive, and abort its transaction."""
+    return producer._parts.has_stray_init
+
+
 def ask_coordinators(producer: Producer, ask: Callable[[TransactionAdmin], Coroutine[Any, Any, T]]) -> T:
     """Uses the producer's connections for requests about any transactions."""
     parts = producer._parts

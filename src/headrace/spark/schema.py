@@ -20,6 +20,7 @@ from .formats import TypedColumns, TypedField, struct_fields
 from .options.formats import FormatOptions
 from .options.group import has_lane_column
 from .options.parsers import OptionError
+from .versions import utc_arrow_schema
 
 LANE = "lane"
 
@@ -102,6 +103,4 @@ def check_schema(schema: StructType, own: StructType) -> None:
 def arrow_schema() -> Any:
     """The schema of the Arrow batches that tasks return, with all columns but `lane`. Spark expects timestamps in UTC,
     whatever the time zone of the session is."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(StructType([*_COLUMNS, _HEADERS]), timezone="UTC")
+    return utc_arrow_schema(StructType([*_COLUMNS, _HEADERS]))

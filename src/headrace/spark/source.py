@@ -26,8 +26,12 @@ from .options.source import SourceOptions, named_topics
 from .options.table import check_table_options, created_table_options, read_table_options, with_table_options
 from .options.unused import unused_options_warning
 from .schema import check_schema, source_schema
+from .versions import HAS_ADMISSION_CONTROL, check_stream_options
 
 if TYPE_CHECKING:
+    from .driver.legacy_stream import LegacyStreamReader
+    from .driver.stream import StreamReader
+    from .group.share_reader import ShareReader
     from .sink.encoding import RowEncoder
     from .worker.rows import RowBuilder
 
@@ -106,15 +110,14 @@ class HeadraceSource(DataSource):
         return reader
 
     def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
-        from .driver.stream import StreamReader
         from .error_boundary import log_on_first_call
-        from .group.share_reader import ShareReader
 
         given = self._all_options(schema)
         options = SourceOptions.parse(given, streaming=True)
         group_options = GroupOptions.parse(given, options)
+        check_stream_options(given)
         rows = self._rows(schema, given)
-        reader = (ShareReader if group_options.share_group else StreamReader)(options, rows, group_options)
+        reader = _stream_reader_class(group_options)(options, rows, group_options)
         log_on_first_call(reader, unused_options_warning(given, group_options))
         return reader
 
@@ -178,6 +181,20 @@ class HeadraceSource(DataSource):
                 "headrace OPTIONS (…))"
             )
         return found
+
+
+def _stream_reader_class(group_options: GroupOptions) -> type[StreamReader | ShareReader | LegacyStreamReader]:
+    if group_options.share_group:
+        from .group.share_reader import ShareReader
+
+        return ShareReader
+    if HAS_ADMISSION_CONTROL:
+        from .driver.stream import StreamReader
+
+        return StreamReader
+    from .driver.legacy_stream import LegacyStreamReader
+
+    return LegacyStreamReader
 
 
 @functools.cache

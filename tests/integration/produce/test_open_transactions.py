@@ -15,6 +15,8 @@ from headrace.types import OffsetAndMetadata, TopicPartition
 from support.brokers.admin import Admin, unique
 from support.brokers.topic_contents import oracle_rows
 
+pytestmark = pytest.mark.kafka("4.0")  # transaction.version=2
+
 
 @pytest.fixture
 def other(servers: str) -> Iterator[Producer]:

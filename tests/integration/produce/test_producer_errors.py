@@ -19,6 +19,7 @@ from headrace.errors import (
     RequestTimeoutError,
 )
 from support.brokers.admin import Admin, unique
+from support.brokers.fixtures import KAFKA_VERSION
 from support.brokers.secured import SecuredBroker
 from support.brokers.topic_contents import oracle_rows
 from support.harness.producers import AnyProducer, MakeProducer
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture(scope="module")
 def mortal_broker() -> Iterator[LocalBroker]:
     """A broker that tests may pause."""
-    with LocalBroker(properties={"auto.create.topics.enable": False}, start_timeout=100.0) as broker:
+    properties = {"auto.create.topics.enable": False}
+    with LocalBroker(properties=properties, version=KAFKA_VERSION, start_timeout=100.0) as broker:
         yield broker
 
 
@@ -233,7 +235,7 @@ class Gone:
     """A producer whose broker was killed after the first record."""
 
     def __init__(self, make: MakeProducer, **settings: int) -> None:
-        with LocalBroker(start_timeout=100.0) as broker:
+        with LocalBroker(version=KAFKA_VERSION, start_timeout=100.0) as broker:
             admin = Admin(broker.bootstrap_servers)
             self.topic = admin.create("gone")
             self.producer: AnyProducer = make(bootstrap_servers=broker.bootstrap_servers, **settings)

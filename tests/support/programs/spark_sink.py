@@ -23,10 +23,11 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from headrace.spark.source import HeadraceSource
+from headrace.spark.versions import DataSourceStreamArrowWriter
 from support.spark.drivers import local_settings, report
 from support.spark.streams import started
 

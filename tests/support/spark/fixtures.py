@@ -1,7 +1,8 @@
-"""A fixture with one Spark session for all tests that need one."""
+"""A fixture with one Spark session for all tests that need one, and the marker of tests that need a newer PySpark."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,20 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`@pytest.mark.pyspark("4.2")` skips a test with older versions."""
+    for item in items:
+        if (marker := item.get_closest_marker("pyspark")) is None:
+            continue
+        needed, installed = marker.args[0], importlib.metadata.version("pyspark")
+        if _version(installed) < _version(needed):
+            item.add_marker(pytest.mark.skip(reason=f"needs PySpark {needed}; this is {installed}"))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")[:2]))
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ import json
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from headrace.spark.driver.stream import StreamReader
 from headrace.spark.error_boundary import FailedStreamReader
 from headrace.spark.source import HeadraceSource
+from headrace.spark.versions import ReadLimit
 
 PartitionAndOffset = tuple[int, int]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +63,12 @@ class Stream:
 
     def places(self) -> list[tuple[int, int]]:
         return sorted((row.partition, row.offset) for row in self.table().select("partition", "offset").collect())
+
+
+def offsets_of(progress: str) -> dict[str, Any]:
+    """An offset of a query's progress, which PySpark 4.0 and 4.1 have as Python's text instead of JSON."""
+    found: dict[str, Any] = ast.literal_eval(progress) if progress.startswith("{'") else json.loads(progress)
+    return found
 
 
 def grid(partitions: int, count: int) -> list[tuple[int, int]]:

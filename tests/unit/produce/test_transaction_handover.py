@@ -34,6 +34,25 @@ def test_a_transaction_that_is_handed_over_stays_open() -> None:
     assert not machine.needs_abort
 
 
+def test_an_init_without_a_response_may_abort_the_transaction_later() -> None:
+    assert not begun().has_stray_init
+    machine = TransactionManager("an-id", 60_000)
+    machine.init()
+    for _ in range(2):
+        request = machine.take_request(0)
+        assert request is not None
+        machine.failed(request, NetworkError("lost"))
+    request = machine.take_request(0)
+    assert request is not None
+    machine.answered(request, 0, ProducerIdentity(9, 4))
+    machine.end_call()
+    machine.begin(2)
+    assert machine.has_stray_init
+    machine.add_partition(PARTITION)
+    machine.hand_over()
+    assert machine.has_stray_init, "it may still arrive"
+
+
 def test_the_next_transaction_asks_for_a_new_epoch() -> None:
     machine = begun()
     machine.add_partition(PARTITION)

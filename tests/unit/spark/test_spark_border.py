@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from headrace.errors import HeadraceError, NetworkError, RequestTimeoutError
 from headrace.spark import offset_lookup as logs
 from headrace.spark.error_boundary import FailedStreamReader, error_boundary
 from headrace.spark.options.parsers import OptionError
 from headrace.spark.source import HeadraceSource
+from headrace.spark.versions import ReadMaxRows
 
 
 @error_boundary

@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from headrace import Consumer
@@ -21,6 +20,7 @@ from headrace.spark.offset_lookup import create_standalone_consumer
 from headrace.spark.options.consumer import CONSUMER_SETTINGS, UNUSED_SETTINGS
 from headrace.spark.options.parsers import OptionError
 from headrace.spark.source import HeadraceSource
+from headrace.spark.versions import ReadAllAvailable, ReadMaxRows
 from headrace.spark.worker.reader import create_task_consumer
 
 BASE = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
@@ -45,6 +45,7 @@ def _text(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+@pytest.mark.pyspark("4.2")
 @pytest.mark.parametrize("make", [create_standalone_consumer, create_task_consumer, create_member_consumer])
 def test_every_setting_reaches_the_consumers(make: Callable[[Mapping[str, str]], Consumer]) -> None:
     given = {name: value for name, value in default_settings().items() if name != "enable.auto.commit"}
@@ -56,6 +57,7 @@ def test_every_setting_reaches_the_consumers(make: Callable[[Mapping[str, str]],
     make(settings).close()
 
 
+@pytest.mark.pyspark("4.2")
 @pytest.mark.parametrize(
     ("given", "names"),
     [
@@ -85,6 +87,7 @@ def test_options_without_a_meaning_are_logged_once(
     assert names in line
 
 
+@pytest.mark.pyspark("4.2")
 @pytest.mark.parametrize(
     "given",
     [
@@ -126,6 +129,7 @@ def test_a_schema_of_the_user_is_refused(kind: DataType) -> None:
         reader.initialOffset()
 
 
+@pytest.mark.pyspark("4.2")
 @pytest.mark.parametrize("given", [MEMBER, SHARED])
 def test_trigger_once_is_refused_where_one_batch_is_not_enough(given: dict[str, str]) -> None:
     """Only trigger(once=True) requests all available records in one batch."""

@@ -135,6 +135,9 @@ class TransactionManager:
         self._needs_epoch = False
         self._was_used_by_v1 = False  # the identity of an earlier transaction
         self._version = 1
+        self.has_stray_init = False
+        """Whether an InitProducerId without an identity got no response. If it still arrives, it fences this producer
+        and aborts its transaction: the coordinator cannot tell it from one of a newer producer."""
         self._clear()
 
     def _clear(self) -> None:
@@ -412,6 +415,8 @@ class TransactionManager:
             self._offsets.is_unsure = True
         elif request.api is TransactionApi.END:
             self._may_be_committed |= request.fields["committed"]
+        elif request.fields["producer_id"] < 0:
+            self.has_stray_init = True
 
     # -- the end, and errors -----------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Batch queries: `spark.read.format("headrace")`.
 
 Spark calls partitions() once for each relation, that is for each DataFrame that load() returns, and uses the returned
-tasks for every scan of the relation, in this query and in later ones (PythonDataSourceV2 keeps them). Two rules follow:
+tasks for every scan of the relation, in this query and in later ones (PythonDataSourceV2 keeps them; that of PySpark
+4.0 calls it for each scan). Two rules follow:
 
 - A pushed filter must not make a range smaller. A filter belongs to one scan, and other scans would get the same tasks:
   a union or a join of two filters would lose rows. So the reader does not implement pushFilters().

@@ -19,13 +19,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from ..._machines.commit.offset_set import LAST_OFFSET, OffsetSet
 from ...types import TopicPartition
@@ -40,6 +33,7 @@ from ..options.group import MEMBERSHIP, GroupOptions
 from ..options.offset_limits import LATEST, EarliestOrLatest, SpecificOffsets
 from ..options.parsers import OptionError
 from ..options.source import SourceOptions
+from ..versions import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 from ..worker.pickling import reduce_for_worker
 from ..worker.reader import read_range
 from ..worker.rows import RowBuilder
@@ -247,6 +241,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             **({} if self._late_records is None else {"lateRecords": 0}),
             **self._group.metrics(),
         }
+
+    @property
+    def count_unread(self) -> int:
+        """The offsets that the batch that was planned last leaves unread."""
+        return self._metrics["liveLag"] + self._metrics["backlogOpen"]
 
     def _update_metrics_without_plan(self, start: Checkpoint) -> None:
         """Reports even if nothing is planned yet: otherwise Spark's listeners get the text `None`."""

@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ...errors import HeadraceError
 from ...records import Records
@@ -39,6 +38,7 @@ from ..options.group import SHARE_GROUP, GroupOptions
 from ..options.parsers import OptionError
 from ..options.source import SourceOptions, SubscribeStrategy
 from ..schema import arrow_schema
+from ..versions import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from ..worker.pickling import reduce_for_worker
 from ..worker.rows import RowBuilder
 from ..worker.tuning import exclude_modules_from_gc

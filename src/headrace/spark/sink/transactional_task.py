@@ -6,6 +6,9 @@ the decision, because attempt numbers start again with every stage and every dri
 
 A worker runs many tasks, and uses an id again when its coordinator reports that the last transaction has ended. That
 never happens within a batch: a process needs as many ids as it runs tasks of one batch. It keeps few producers.
+
+An id is given up if its InitProducerId got no response. That request may still arrive, even after the decision, and
+would abort the transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..._machines.produce.idempotence import ProducerIdentity
 from ..._machines.produce.open_transaction import OpenTransaction
-from ...errors import HeadraceError
+from ...errors import HeadraceError, RequestTimeoutError
 from ...sync.producer import Producer
 from .. import producer_access
 from ..options.sink import SinkOptions
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 _MAX_PRODUCERS = 4
 _ABORT_TIMEOUT = 10.0
+_MAX_IDS = 10  # of one task, if requests are lost
 
 
 @dataclasses.dataclass(eq=False)
@@ -68,11 +72,8 @@ def write_in_transaction(
     if first is None:
         return None, 0
     slots = _slots(options)
-    slot = _free_slot(slots, options, plan)
-    producer = _producer_of(slot, options, plan)
-    slot.plan, slot.transaction = plan.driver, None
+    slot, producer = _begin(slots, options, plan)
     try:
-        producer.begin()
         count = send_rows(producer, itertools.chain([first], batches), options, rows)
         slot.transaction = producer_access.hand_over(producer)
     except BaseException:
@@ -80,6 +81,25 @@ def write_in_transaction(
         raise
     _close_superfluous(slots, slot)
     return slot.transaction, count
+
+
+def _begin(slots: list[TransactionSlot], options: SinkOptions, plan: BatchPlan) -> tuple[TransactionSlot, Producer]:
+    """Begins a transaction with an id that nothing can abort, except for the driver and the timeout."""
+    for _ in range(_MAX_IDS):
+        slot = _free_slot(slots, options, plan)
+        producer = _producer_of(slot, options, plan)
+        slot.plan, slot.transaction = plan.driver, None
+        try:
+            producer.begin()
+            if not producer_access.has_stray_init(producer):
+                return slot, producer
+        except BaseException:
+            _drop(slots, slot)
+            raise
+        _drop(slots, slot)
+    raise RequestTimeoutError(
+        f"Cannot begin a transaction: requests to the coordinators of {_MAX_IDS} transactional ids were lost"
+    )
 
 
 def _slots(options: SinkOptions) -> list[TransactionSlot]:

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..error_boundary import sink_boundary
 from ..options.sink import SinkOptions
+from ..versions import DataSourceStreamArrowWriter
 from ..worker.pickling import reduce_for_worker
 from .brokers import BrokerCoordination
 from .encoding import RowEncoder
