@@ -31,26 +31,36 @@ _BROKEN_EVERY = 250
 
 def records(first: int, count: int) -> Iterator[tuple[bytes, bytes, int]]:
     """Key, value and timestamp (milliseconds) of the records from `first` on."""
+    drawn = -1
+    chances: tuple[tuple[float, float, float], ...] = ()
     for number in range(first, first + count):
         second, place = divmod(number, _A_SECOND)
+        if second != drawn:
+            drawn, chances = second, _chances(second)
+        late, faster, fuller = chances[place]
         road, limit, slower = ROADS[place % len(ROADS)]
         sensor = f"{road.replace(' ', '')}-{place // len(ROADS)}"
-        chance = random.Random(number)
-        at = BEGIN + timedelta(seconds=second, milliseconds=chance.randrange(1000))
+        at = BEGIN + timedelta(seconds=second, milliseconds=int(1000 * late))
         rush = math.exp(-(((second - _RUSH_HOUR) / 900) ** 2))
-        speed = limit * (1 - slower * rush) * chance.uniform(0.85, 1.05)
+        speed = limit * (1 - slower * rush) * (0.85 + 0.2 * faster)
         reading = {
             "sensor": sensor,
             "road": road,
             "at": at.isoformat(timespec="milliseconds"),
             "speed": round(speed, 1),
             "limit": limit,
-            "occupancy": round(min(1.0, 0.08 + 0.6 * slower * rush * chance.uniform(0.8, 1.2)), 3),
+            "occupancy": round(min(1.0, 0.08 + 0.6 * slower * rush * (0.8 + 0.4 * fuller)), 3),
         }
         value = json.dumps(reading)
         if number % _BROKEN_EVERY == _BROKEN_EVERY - 1:
             value = _broken(reading, value, number // _BROKEN_EVERY % 6)
         yield sensor.encode(), value.encode(), round(at.timestamp() * 1000)
+
+
+def _chances(second: int) -> tuple[tuple[float, float, float], ...]:
+    """Three numbers from 0 to 1 for each record of a second."""
+    draw = random.Random(second).random
+    return tuple((draw(), draw(), draw()) for _ in range(_A_SECOND))
 
 
 def _broken(reading: dict[str, object], value: str, kind: int) -> str:

@@ -1,7 +1,6 @@
 -- Roads that become congested: a minute in which the speed is 30 % below the limit, after one in which it was not.
--- A minute is complete when there are readings from 30 seconds after it.
-CREATE STREAMING TABLE congested
-COMMENT 'Each road and minute in which it became congested'
+-- A minute is complete when there are readings from 30 seconds after it. A view: its rows go to the topic of alerts.py.
+CREATE TEMPORARY VIEW congested
 AS SELECT
   road,
   minutes.start + INTERVAL 1 MINUTE AS minute,

@@ -50,6 +50,7 @@ class WorkerPython:
     path: str
     version: str | None
     headrace: str | None
+    has_pyarrow: bool = True
     error: str = ""
 
 
@@ -66,6 +67,8 @@ class Facts:
     extras: tuple[str, ...]
     java: str | None
     java_error: str = ""
+    install_java: str = ""
+    """The command that installs Java on this machine, if it is known."""
     worker: WorkerPython | None = None
     spark_home: str | None = None
     spark_home_version: str | None = None
@@ -167,11 +170,13 @@ def _java(facts: Facts) -> Finding:
     if facts.java is not None:
         return Finding("ok", "Java", facts.java, extras=users)
     # PySpark is of no use without Java.
-    return Finding("broken" if _has(facts, "pyspark") else "missing", "Java", facts.java_error, extras=users)
+    state: State = "broken" if _has(facts, "pyspark") else "missing"
+    return Finding(state, "Java", facts.java_error, facts.install_java, users)
 
 
 def _workers(facts: Facts) -> Iterator[Finding]:
-    """PySpark requires the same minor version of Python in driver and workers, and workers need headrace, too."""
+    """PySpark requires the same minor version of Python in driver and workers, and workers need headrace and
+    pyarrow, too."""
     worker, extras = facts.worker, ("spark", "spark-connect")
     if worker is None:
         return
@@ -188,6 +193,8 @@ def _workers(facts: Facts) -> Iterator[Finding]:
     elif worker.headrace != facts.headrace:
         text = f"{where} has headrace {worker.headrace}, but this is {facts.headrace}"
         yield Finding("broken", subject, text, fix, extras)
+    elif not worker.has_pyarrow:
+        yield Finding("broken", subject, f"{where} has no pyarrow", fix, extras)
     else:
         yield Finding("ok", subject, f"{where}, Python {worker.version}", extras=extras)
 

@@ -27,14 +27,21 @@ from .doctor_checks import Facts, Package, WorkerPython, needed_packages
 _PORTS = (9092,)
 _WORKER_WITHIN = 30.0
 _ASK_WORKER = """\
-import json, platform
+import importlib.util, json, platform
 try:
     import headrace
     found = headrace.__version__
 except Exception:
     found = None
-print(json.dumps([platform.python_version(), found]))
+print(json.dumps([platform.python_version(), found, importlib.util.find_spec("pyarrow") is not None]))
 """
+# The programs that install packages, in the order in which they are looked for.
+_INSTALL_JAVA = {
+    "apt-get": "sudo apt-get install openjdk-17-jre-headless (or openjdk-21-jre-headless)",
+    "dnf": "sudo dnf install java-21-openjdk-headless",
+    "apk": "apk add openjdk17-jre-headless",
+    "brew": "brew install openjdk",
+}
 
 
 def collect_facts() -> Facts:
@@ -55,6 +62,7 @@ def collect_facts() -> Facts:
         extras=extras,
         java=java,
         java_error=java_error,
+        install_java=next((command for tool, command in _INSTALL_JAVA.items() if shutil.which(tool)), ""),
         worker=_worker() if has_spark else None,
         spark_home=spark_home,
         spark_home_version=None if spark_home is None else spark_version(Path(spark_home)),
@@ -126,10 +134,10 @@ def _worker() -> WorkerPython:
             timeout=_WORKER_WITHIN,
             check=True,
         )
-        version, headrace = json.loads(done.stdout)
+        version, headrace, has_pyarrow = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return WorkerPython(source, path, None, None, str(error))
-    return WorkerPython(source, path, version, headrace)
+        return WorkerPython(source, path, None, None, error=str(error))
+    return WorkerPython(source, path, version, headrace, has_pyarrow)
 
 
 def spark_version(home: Path) -> str | None:

@@ -21,7 +21,9 @@ configuration:
   {name}.topic: orders
   headrace.kafka.bootstrap.servers: localhost:9092
   headrace.show: SELECT * FROM totals ORDER BY customer
-  spark.sql.shuffle.partitions: "4"
+  # For runs of seconds on a laptop. Leave both out for large tables: the optimizing compiler then pays.
+  spark.sql.shuffle.partitions: "2"
+  spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
 
 _ORDERS = '''\

@@ -34,6 +34,10 @@ class PipelineTable:
     sql: str
 
     @property
+    def database(self) -> str:
+        return self.name.partition(".")[0]
+
+    @property
     def short_name(self) -> str:
         return self.name.partition(".")[2]
 
@@ -68,17 +72,21 @@ def _local(location: str) -> str | None:
     return urllib.request.url2pathname(found.path) if found.scheme == "file" else None
 
 
-def save(spark: Any, path: Path, ignored: str) -> None:
-    """Write the definitions of all tables, except for those of the database `ignored`."""
+def save(spark: Any, path: Path, ignored: str) -> list[PipelineTable]:
+    """Write and return the definitions of all tables, except for those of the database `ignored`. Takes two requests
+    for each table."""
     databases = [row[0] for row in spark.sql("SHOW DATABASES").collect() if row[0] != ignored]
-    found = [dataclasses.asdict(table) for name in databases for table in tables(spark, name)]
+    found = [table for name in databases for table in tables(spark, name)]
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps({"databases": databases, "tables": found}, indent=1))
+    contents = {"databases": databases, "tables": [dataclasses.asdict(table) for table in found]}
+    draft.write_text(json.dumps(contents, indent=1))
     draft.replace(path)
+    return found
 
 
-def restore(spark: Any, path: Path, warehouse: Path) -> None:
-    """Create the saved tables again. Raises HeadraceError if there are rows of a table that is not saved."""
+def restore(spark: Any, path: Path, warehouse: Path) -> list[PipelineTable]:
+    """Create the saved tables again, and return them. Raises HeadraceError if there are rows of a table that is not
+    saved."""
     saved = json.loads(path.read_text()) if path.exists() else {"databases": [], "tables": []}
     known = [PipelineTable(**each) for each in saved["tables"]]
     _move_back(known)
@@ -88,6 +96,7 @@ def restore(spark: Any, path: Path, warehouse: Path) -> None:
             spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(name)}")
     for table in sorted(known, key=lambda it: it.location is None):  # views, which have no location, read tables
         _create(spark, table)
+    return known
 
 
 def _create(spark: Any, table: PipelineTable) -> None:

@@ -12,8 +12,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ..monitor.batches import BatchView, read_batches
 
 PAGE, PICTURE = "report.html", "report.png"
@@ -32,13 +30,12 @@ svg {{ width: 100%; height: auto }}</style>
 """
 
 
-def draw_chart(state: Path, chart: Mapping[str, Any], title: str, text: str, since: float) -> None:
-    """Draw the picture and name its files, or say what is missing."""
+def draw_chart(state: Path, chart: Mapping[str, Any], title: str, text: str, since: float) -> str:
+    """Draw the picture. Returns a line that names its files, or what is missing."""
     try:
         import matplotlib
     except ImportError:
-        click.echo("for a picture of the run: pip install 'headrace[demo]'")
-        return
+        return "for a picture of the run: pip install 'headrace[demo]'"
     matplotlib.use("Agg")
     figure = _figure(chart, arrivals(read_batches(state / "checkpoints", since)))
     figure.savefig(state / PICTURE, dpi=110)
@@ -48,7 +45,7 @@ def draw_chart(state: Path, chart: Mapping[str, Any], title: str, text: str, sin
     drawing = re.sub(r"<metadata>.*?</metadata>", "", svg.getvalue(), flags=re.DOTALL)
     page = _PAGE.format(title=html.escape(title), text=html.escape(text), svg=drawing[drawing.index("<svg") :])
     (state / PAGE).write_text(page)
-    click.echo(f"picture: {os.path.relpath(state / PAGE)}, {os.path.relpath(state / PICTURE)}")
+    return f"picture: {os.path.relpath(state / PAGE)}, {os.path.relpath(state / PICTURE)}"
 
 
 def series_of(rows: Sequence[Sequence[Any]]) -> dict[str, tuple[list[Any], list[float]]]:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import HeadraceError
-from .formatting import printable, say
+from .elapsed import Elapsed, waiting
+from .formatting import say
 from .spark_errors import Failures, cause_in
 
 if TYPE_CHECKING:
     from ..ui.activity import PipelineActivity
 
 _LOOK_EVERY = 0.1
-_END_WITHIN = 1.5
-"""After this time, Spark is killed: what it has committed is on disk, and the next run repeats the rest."""
+_SAVES_WITHIN = 60.0
 
 
 class PipelineError(HeadraceError):
@@ -40,6 +41,8 @@ class PipelineOutcome:
     """A topic that the pipeline writes to, whose last records are shown."""
     location: str | None
     """The directory of the main table; None if it is not on this machine."""
+    saves_classes: bool = False
+    """Whether the process goes on, for the benefit of later runs."""
 
 
 class SparkProcess:
@@ -50,15 +53,15 @@ class SparkProcess:
         from .pipeline_process import Task
 
         self._log, self._events = state / "run.log", state / "events.jsonl"
-        self._settings = state / "settings.json"
+        self._settings, self._task = state / "settings.json", state / "task.json"
         self._settings.unlink(missing_ok=True)
         self._events.write_text("")
-        places = (str(path.absolute()) for path in (spec, state, self._events, self._settings))
-        task_file = state / "task.json"
-        _write_secret(task_file, dataclasses.asdict(Task(dict(configuration), master, *places)))
+        self._scratch = Path(tempfile.mkdtemp(prefix="headrace-run-"))
+        places = (str(path.absolute()) for path in (spec, state, self._events, self._settings, self._scratch))
+        _write_secret(self._task, dataclasses.asdict(Task(dict(configuration), master, *places)))
         with self._log.open("wb") as output:
-            command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(task_file.absolute())]
-            self._process = GuardedProcess(command, output=output, grace=_END_WITHIN)
+            command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(self._task.absolute())]
+            self._process = GuardedProcess(command, output=output, remove=self._scratch)
 
     def run(self, settings: Mapping[str, str], begun: float, activity: PipelineActivity | None) -> PipelineOutcome:
         """Run the pipeline with these settings of Kafka. Raises PipelineError with the cause in one line."""
@@ -78,12 +81,19 @@ class SparkProcess:
         cause = failures.cause or "Spark exited without an error message"
         raise PipelineError(f"the pipeline failed: {cause} (log: {self._log})")
 
+    def save_classes(self, begun: float) -> None:
+        """Wait until the process has ended, if the outcome says that it saves classes: see `spark_archive.py`."""
+        with waiting("saving Spark's classes, so that the next run takes less time", begun):
+            self._process.wait(_SAVES_WITHIN)
+
     def close(self) -> None:
-        """End Spark, in a second or two."""
-        self._process.end_group()
-        self._process.wait(_END_WITHIN)
+        """Kill Spark, whose JVM would take seconds to end. What it has committed is on disk, and the next run repeats
+        the rest. May be called again."""
+        self._process.kill_group()
         self._process.close()
-        self._settings.unlink(missing_ok=True)
+        for secret in (self._settings, self._task):
+            secret.unlink(missing_ok=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -108,28 +118,22 @@ def follow(
     """The events of the process, until it ends. Shows the current step, and how many seconds the command has run. Calls
     `on_wait` ten times per second while there are none."""
     from rich.console import Console
-    from rich.text import Text
 
     console = Console(stderr=True)
-    doing = "starting Spark"
-
-    def shown() -> str:
-        return f"{printable(doing)} ({time.monotonic() - begun:.0f} s)"
-
-    with console.status(Text(shown())) as status, events.open() as lines:
+    shown = Elapsed("starting Spark", begun)
+    with console.status(shown), events.open() as lines:
         over, line = False, ""
         while True:
             line += (more := lines.readline())
             if line.endswith("\n"):  # otherwise the rest of the line is not written yet
                 event, line = json.loads(line), ""
                 if said := event.get("stage") or event.get("message"):
-                    doing = said.splitlines()[0]
+                    shown.text = said.splitlines()[0]
                     if not console.is_terminal and "stage" in event:
-                        say(f"{shown()} ...")
+                        say(f"{shown} ...")
                 yield event
             elif over and not more:
                 return
             else:
                 over = process.wait(_LOOK_EVERY)
                 on_wait()
-            status.update(Text(shown()))  # as Text: messages of Spark are not markup

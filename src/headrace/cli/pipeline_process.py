@@ -11,7 +11,8 @@ deleted after reading. The process reports its progress as JSON lines in the fil
     {"warning": "…"}                                  a warning for the user
     {"counts": [{"name", "before", "rows"}, …]}       the tables before the flows run
     {"tables": [{"name", "before", "rows", "seconds"}, …], "spark_seconds": 8.1, "seconds": 12.3,
-     "shown": {"columns": […], "rows": [[…], …]} | null, "chart": likewise, "topic": "…" | null, "location": "…" | null}
+     "shown": {"columns": […], "rows": [[…], …]} | null, "chart": likewise, "topic": "…" | null, "location": "…" | null,
+     "saves_classes": false}
     {"failed": "…"}                                   the error in one line; the log has the details
 """
 
@@ -22,8 +23,8 @@ import dataclasses
 import json
 import os
 import re
-import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,9 +33,10 @@ from typing import Any
 
 from ..errors import HeadraceError
 from ..local.ports import free_ports
-from .pipeline_catalog import PipelineTable, named_tables, quoted, restore, save, tables
+from .pipeline_catalog import PipelineTable, named_tables, quoted, restore, save
 from .pipeline_progress import logging_properties, read_progress
 from .pipeline_rows import count_rows, queries_with_unread_files
+from .spark_archive import SparkArchive
 from .spark_errors import one_line
 
 SHOW, SHOW_TOPIC, CHART = "headrace.show", "headrace.show.topic", "headrace.chart"
@@ -58,6 +60,8 @@ class Task:
     state: str
     events: str
     settings: str
+    scratch: str
+    """A directory for temporary files, which the command deletes."""
 
 
 class _EventLog:
@@ -71,8 +75,8 @@ class _EventLog:
 def main(path: str) -> int:
     task = Task(**json.loads(Path(path).read_text()))
     os.unlink(path)
+    os.environ["TMPDIR"] = tempfile.tempdir = task.scratch
     event_log = _EventLog(task.events)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         _run(task, event_log)
     except Exception as error:  # noqa: BLE001  # report any error in one line
@@ -89,7 +93,8 @@ def _run(task: Task, event_log: _EventLog) -> None:
     begun = time.monotonic()
     event_log.write(stage="starting Spark")
     configuration = {**spec.configuration, **task.configuration}
-    spark = _session(task, configuration)
+    archive = None if _is_remote(task) else SparkArchive()
+    spark = _session(task, configuration, archive)
     pipeline = _Pipeline(spark, task, spec, event_log)
     pipeline.open_catalog()
     spark_seconds = time.monotonic() - begun
@@ -117,7 +122,11 @@ def _run(task: Task, event_log: _EventLog) -> None:
         chart=_shown(spark, later.get(CHART), _MOST_POINTS),
         topic=later.get(SHOW_TOPIC),
         location=next((table.location for table, _ in counted if table.short_name == main), None),
+        saves_classes=archive is not None and archive.is_missing,
     )
+    if archive is not None and archive.is_missing:
+        archive.write(_jvm())
+        os._exit(0)  # otherwise the session looks for its server for a minute
 
 
 def _await_settings(path: Path) -> dict[str, str]:
@@ -149,12 +158,13 @@ class _Pipeline:
         self._events = event_log
         self._catalog = Path(task.state) / CATALOG
         self._database = spec.database or "default"
+        self._known: list[PipelineTable] = []  # in a catalog of our own: asking it takes long
         self._has_own_catalog = not _is_remote(task) and spark.conf.get(_CATALOG_SETTING, "") == _IN_MEMORY
 
     def open_catalog(self) -> None:
         """Create the saved tables, and the database of the pipeline in a catalog of our own."""
         if self._has_own_catalog:
-            restore(self._spark, self._catalog, Path(self._task.state) / TABLES)
+            self._known = restore(self._spark, self._catalog, Path(self._task.state) / TABLES)
         if self._spec.catalog:
             self._spark.catalog.setCurrentCatalog(self._spec.catalog)
         if self._spec.database and not _is_remote(self._task):
@@ -190,11 +200,12 @@ class _Pipeline:
             if not (found := event.get("pipeline_event_result")):
                 continue
             print(found.event.message, flush=True)
-            if not is_saved and " is STARTING" in found.event.message:  # the tables exist, without their new rows
+            if not is_saved and " is STARTING" in found.event.message:  # all tables exist, without their new rows
                 is_saved = True
                 self._save()
             self._events.write(message=found.event.message)
-        self._save()
+        if not is_saved:
+            self._save()
 
     @contextlib.contextmanager
     def _names_unresolved(self) -> Iterator[None]:
@@ -235,7 +246,7 @@ class _Pipeline:
 
     def _tables(self) -> list[PipelineTable]:
         if self._has_own_catalog:
-            return tables(self._spark, self._database)
+            return [table for table in self._known if table.database == self._database]
         return named_tables(self._spark, self._database)
 
     def _count(self, table: PipelineTable) -> int:
@@ -245,7 +256,7 @@ class _Pipeline:
 
     def _save(self) -> None:
         if self._has_own_catalog:
-            save(self._spark, self._catalog, ignored=_SCRATCH)
+            self._known = save(self._spark, self._catalog, ignored=_SCRATCH)
 
 
 def _is_remote(task: Task) -> bool:
@@ -253,7 +264,14 @@ def _is_remote(task: Task) -> bool:
     return task.master.startswith("sc://")
 
 
-def _session(task: Task, configuration: Mapping[str, str]) -> Any:
+def _jvm() -> Any:
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    return gateway.proc
+
+
+def _session(task: Task, configuration: Mapping[str, str], archive: SparkArchive | None) -> Any:
     """Start a Spark Connect server, unless the master is one, and connect to it: pipelines need Spark Connect."""
     from pyspark.sql.connect.session import SparkSession
 
@@ -263,7 +281,7 @@ def _session(task: Task, configuration: Mapping[str, str]) -> Any:
         # As SparkSession.builder does, but with another port: 15002 may be in use.
         (port,) = free_ports(1)
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
-        SparkSession._start_connect_server(task.master, _server_settings(task, configuration, port))
+        SparkSession._start_connect_server(task.master, _server_settings(task, configuration, port, archive))
         url = f"sc://localhost:{port}"
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     return SparkSession.builder.remote(url).getOrCreate()
@@ -286,7 +304,9 @@ def _configure(spark: Any, task: Task, configuration: Mapping[str, str], event_l
     return later
 
 
-def _server_settings(task: Task, configuration: Mapping[str, str], port: int) -> dict[str, str]:
+def _server_settings(
+    task: Task, configuration: Mapping[str, str], port: int, archive: SparkArchive | None
+) -> dict[str, str]:
     """Settings of the server. They are on the command line of the JVM, which all users can see: no credentials for
     Kafka."""
     home = Path(task.state).absolute()
@@ -303,8 +323,10 @@ def _server_settings(task: Task, configuration: Mapping[str, str], port: int) ->
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     found |= {name: value for name, value in configuration.items() if name.startswith("spark.")}
     options = "spark.driver.extraJavaOptions"
-    logging = f'"-Dlog4j2.configurationFile={(home / LOGGING).as_uri()}"'  # a path may have spaces
-    found[options] = f"{logging} {found.get(options, '')}".rstrip()
+    # Quoted: a path may have spaces.
+    own = [f'"-Dlog4j2.configurationFile={(home / LOGGING).as_uri()}"', f'"-Djava.io.tmpdir={task.scratch}"']
+    classes = "" if archive is None else archive.java_option
+    found[options] = " ".join(filter(None, (*own, classes, found.get(options))))
     return found
 
 

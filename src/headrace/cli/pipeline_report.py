@@ -98,17 +98,22 @@ def _python() -> str:
     return "python" if here.startswith("..") else here
 
 
-def report_topic(topic: str, settings: Settings) -> None:
+def report_topic(topic: str, values: Sequence[str]) -> None:
     """Show the last records of a topic that the pipeline writes to."""
-    with contextlib.suppress(HeadraceError):
-        if found := last_values(topic, settings):
-            click.echo(f"\nlast records in {topic}:")
-            for value in found:
-                click.echo(f"  {printable(value)}")
+    if values:
+        click.echo(f"\nlast records in {topic}:")
+        for value in values:
+            click.echo(f"  {printable(value)}")
 
 
 def last_values(topic: str, settings: Settings, count: int = _MOST_SHOWN) -> list[str]:
-    """The last committed records of all partitions, in the order of their timestamps."""
+    """The last committed records of all partitions, in the order of their timestamps; none if it cannot be read."""
+    with contextlib.suppress(HeadraceError):
+        return _last_values(topic, settings, count)
+    return []
+
+
+def _last_values(topic: str, settings: Settings, count: int) -> list[str]:
     from .. import Consumer, TopicPartition
 
     deadline = time.monotonic() + ASK_WITHIN
@@ -126,7 +131,7 @@ def last_values(topic: str, settings: Settings, count: int = _MOST_SHOWN) -> lis
     return [value for _, value in sorted(found)[-count:]]
 
 
-def report_lag(state: Path, kafka: Settings) -> None:
+def lag_line(state: Path, kafka: Settings) -> str:
     from .._aio.admin import AsyncAdmin
     from .lag_queries import checkpoint_sample
 
@@ -137,6 +142,6 @@ def report_lag(state: Path, kafka: Settings) -> None:
             return f"lag: {sample.lag:,} records in {len(sample.rows)} partitions"
 
     try:
-        click.echo(asyncio.run(ask()))
+        return asyncio.run(ask())
     except (HeadraceError, OSError) as error:
-        click.echo(f"lag: unknown ({error})")
+        return f"lag: unknown ({error})"

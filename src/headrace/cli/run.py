@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +23,11 @@ import click
 
 from ..monitor.batches import read_batches
 from .connection_options import Settings, client_options, client_settings, name_and_value
+from .elapsed import waiting
 from .formatting import say
 from .pipeline_chart import draw_chart
 from .pipeline_launch import PipelineError, PipelineOutcome, SparkProcess
-from .pipeline_report import ASK_WITHIN, report, report_lag, report_topic
+from .pipeline_report import ASK_WITHIN, lag_line, last_values, report, report_topic
 from .ui import check_packages, page_beside, page_options
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SAMPLE = "sample.py"
 FIRST_SAMPLE, LATER_SAMPLE = 200_000, 60_000
+_INTERRUPTED_BROKER_STOPS_WITHIN = 1.0
 
 
 @click.command(
@@ -93,28 +97,30 @@ def run(
     state = state or directory / "state"
     state.mkdir(parents=True, exist_ok=True)
     begun, since = time.monotonic(), time.time()
-    with _locked(state), contextlib.ExitStack() as stack:
+    with _locked(state), _announced_stop(), contextlib.ExitStack() as stack:
         is_remote = master.startswith("sc://")  # its executors may reach brokers that this machine cannot
         if not own_broker and not is_remote:
             _check_cluster(state, settings)
         spark = stack.enter_context(SparkProcess(spec, state, master, chosen))  # it starts while the broker does
         if own_broker:
-            settings["bootstrap.servers"] = stack.enter_context(_own_broker(directory, state, sample))
+            settings["bootstrap.servers"] = stack.enter_context(
+                _own_broker(directory, state, sample, begun, on_interrupt=spark.close)
+            )
             _check_cluster(state, settings)
         activity = stack.enter_context(_page(directory, state, settings, page_port)) if shows_page else None
+        stack.callback(spark.close)  # before the broker and the page, for which it would look
         configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
-        with _stopped_in_order(spark):
-            outcome = spark.run(configuration, begun, activity)
+        outcome = spark.run(configuration, begun, activity)
         _report(directory, state, outcome, settings, since, begun)
+        if outcome.saves_classes:
+            spark.save_classes(begun)
 
 
 @contextlib.contextmanager
-def _stopped_in_order(spark: SparkProcess) -> Iterator[None]:
-    """An interrupted run ends Spark before the broker, which Spark would look for."""
+def _announced_stop() -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit):  # SystemExit: SIGTERM and SIGHUP, see `handle_signals`
-        spark.close()
         say("stopped; the next run resumes where this one stopped")
         raise
 
@@ -124,19 +130,34 @@ def _report(
 ) -> None:
     said = report(state, outcome, since, time.monotonic() - begun)
     if outcome.topic:
-        report_topic(outcome.topic, settings)
+        with waiting(f"reading the last records in {outcome.topic}", begun, says=False):
+            found = last_values(outcome.topic, settings)
+        report_topic(outcome.topic, found)
     if read_batches(state / "checkpoints"):  # none on this machine: no streaming tables, or a remote server
-        report_lag(state, settings)
+        with waiting("asking for the lag", begun, says=False):
+            lag = lag_line(state, settings)
+        click.echo(lag)
     if outcome.chart:
-        draw_chart(state, outcome.chart, directory.absolute().name, said, since)
+        with waiting("drawing the picture", begun, says=False):
+            drawn = draw_chart(state, outcome.chart, directory.absolute().name, said, since)
+        click.echo(drawn)
 
 
 def _check_packages() -> None:
-    for module, extra in (("pyspark", "spark"), ("grpc", "spark-connect"), ("yaml", "spark-connect")):
-        try:
-            __import__(module)
-        except ImportError:
-            raise PipelineError(f"pipelines need {module}: pip install 'headrace[{extra}]'") from None
+    _check_import("pyspark", "spark")
+    # Before the packages that only pipelines need: they would be installed in vain.
+    if find_spec("pyspark.pipelines") is None:
+        installed = importlib.metadata.version("pyspark")
+        raise PipelineError(f"pipelines need PySpark 4.1 or newer, not {installed}: pip install 'pyspark>=4.1,<5'")
+    for module in ("grpc", "yaml"):
+        _check_import(module, "spark-connect")
+
+
+def _check_import(module: str, extra: str) -> None:
+    try:
+        __import__(module)
+    except ImportError:
+        raise PipelineError(f"pipelines need {module}: pip install 'headrace[{extra}]'") from None
 
 
 @contextlib.contextmanager
@@ -168,7 +189,9 @@ def _locked(state: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[str]:
+def _own_broker(
+    directory: Path, state: Path, sample: int | None, begun: float, on_interrupt: Callable[[], None]
+) -> Iterator[str]:
     from ..local import LocalBroker
     from .broker import download_bar
     from .sample import load_sample, write_sample
@@ -179,11 +202,19 @@ def _own_broker(directory: Path, state: Path, sample: int | None) -> Iterator[st
         from ..local.prepare import prepare
 
         prepare(DEFAULT_VERSION, progress)
-    say("starting Apache Kafka on this machine ...")
-    with LocalBroker(data_dir=str(state / "broker")) as broker:
+    with waiting("starting Apache Kafka on this machine", begun):
+        broker = LocalBroker(data_dir=str(state / "broker")).start()
+    try:
         if found is not None:
             write_sample(found, broker.bootstrap_servers, sample, FIRST_SAMPLE, LATER_SAMPLE, state)
         yield broker.bootstrap_servers
+    except (KeyboardInterrupt, SystemExit):
+        on_interrupt()  # Spark may be starting, and takes the processors that the broker needs to stop
+        broker.stop(within=_INTERRUPTED_BROKER_STOPS_WITHIN)
+        raise
+    finally:
+        with waiting("stopping Apache Kafka", begun, says=False):
+            broker.stop()
 
 
 def _check_cluster(state: Path, settings: Settings) -> None:

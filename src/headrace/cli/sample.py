@@ -26,7 +26,7 @@ Item = tuple[bytes, bytes, int]
 """Key, value, timestamp."""
 
 _TIMEOUT = 60.0
-_END_WITHIN = 5.0
+_END_WITHIN = 0.5
 _BEGUN = "sample.json"
 _SETTINGS = {"linger.ms": 20, "compression.type": "lz4"}
 
@@ -143,10 +143,11 @@ def _write(sample: ModuleType, servers: str, records: Iterable[Item], count: int
 
 def _send(producer: Producer, topic: str, records: Iterable[Item], count: int) -> None:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"writing to {topic}", total=count)
         for number, (key, value, timestamp) in enumerate(records, 1):
             producer.send(topic, value, key, timestamp=timestamp)

@@ -232,17 +232,18 @@ class LocalBroker:
             raise
         return self
 
-    def stop(self, *, keep_log: bool = False) -> None:
+    def stop(self, *, keep_log: bool = False, within: float = _STOP_WITHIN) -> None:
         """Stop all brokers, and the registry: with a clean shutdown if the data is kept, immediately if it is deleted.
 
-        `keep_log` keeps the log of a temporary cluster.
+        `keep_log` keeps the log of a temporary cluster. Brokers that have not stopped `within` seconds are killed: the
+        next start on their data then takes longer.
         """
         if self._directory is None or self._owner != os.getpid():
             return
         if not self._directory.temporary:
             if self._registry is not None:
                 self._registry.stop()
-            self._end_orderly(self.live_brokers)
+            self._end_orderly(self.live_brokers, within)
         self._abandon(keep_log)
 
     def __enter__(self) -> LocalBroker:
@@ -405,13 +406,13 @@ class LocalBroker:
             return full_disk(where, "the data directory")
         return LocalBrokerError(f"Kafka did not start: {what}. From its log {self.log_path}:\n{error_excerpt(said)}")
 
-    def _end_orderly(self, broker_ids: Iterable[int]) -> None:
+    def _end_orderly(self, broker_ids: Iterable[int], within: float = _STOP_WITHIN) -> None:
         """Send SIGTERM to all of them, then SIGKILL to those that do not end in time."""
         ending = {i: self._processes[i] for i in broker_ids}
         for process in ending.values():
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGCONT)
-        deadline = time.monotonic() + _STOP_WITHIN
+        deadline = time.monotonic() + within
         while time.monotonic() < deadline and any(p.is_alive() for p in ending.values()):
             if len(self.live_brokers) <= len(self.brokers) // 2:
                 # Without a quorum there is no active controller, and a controlled shutdown would wait for it.

@@ -35,8 +35,8 @@ def require_free(ports: Iterable[int]) -> None:
     for port in ports:
         if not is_free(port):
             raise LocalBrokerError(
-                f"port {port} on {HOST} is in use: stop the process that listens there, choose another port, "
-                "or omit it to get a free one"
+                f"port {port} on {HOST} is in use: stop the process that listens there, or choose another port. "
+                "`headrace up --port 0` and LocalBroker() choose a free one"
             )
 
 

@@ -96,11 +96,11 @@ class GuardedProcess:
         if self._status >= 0 and self._guard.poll() is None:
             os.kill(self.pid, number)
 
-    def end_group(self) -> None:
-        """Ask the process and its children to end, with SIGTERM. A JVM of Spark takes a second or two."""
+    def kill_group(self) -> None:
+        """Send SIGKILL to the process and its children, such as a JVM, which would take seconds to end."""
         if self._status >= 0 and self._guard.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGTERM)
+                os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> int:
         """Send SIGKILL to the process if it is still running. Returns its exit code (128 + n for signal n)."""

@@ -109,9 +109,8 @@ def broker_properties(
         "share.coordinator.state.topic.num.partitions": "8",
         # The first member of a group does not wait three seconds for others.
         "group.initial.rebalance.delay.ms": "0",
-        # The leaderships of a killed broker move after four seconds instead of nine.
         "broker.heartbeat.interval.ms": "500",
-        "broker.session.timeout.ms": "4000",
+        "broker.session.timeout.ms": str(_session_timeout(len(ports), data)),
         # The default takes 128 MB of heap, to compact logs that are larger than those on a laptop.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
     }
@@ -119,6 +118,18 @@ def broker_properties(
         settings["broker.rack"] = rack
         settings["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     return settings | dict(overrides)
+
+
+def _session_timeout(brokers: int, data: Path) -> int:
+    """The milliseconds without heartbeats after which the controller fences a broker."""
+    was_killed = (data / "meta.properties").exists() and not (data / ".kafka_cleanshutdown").exists()
+    if brokers > 1 or was_killed:
+        # The leaderships of a killed broker move after four seconds instead of nine. A broker that starts after it was
+        # killed is not registered before its former session has expired, either.
+        return 4_000
+    # There is nobody to move leaderships to. A machine that stalls for some seconds delays heartbeats, and while the
+    # only broker is fenced, no topic can be created ("All brokers are currently fenced").
+    return 30_000
 
 
 def _listeners(own: Ports, secured: Secured | None) -> dict[str, str]:

@@ -196,11 +196,19 @@ class TestOneBroker:
         with cluster:
             before = cluster.bootstrap_servers, cluster.cluster_id
             produce(cluster, "kept", [b"a", b"b"])
-        with LocalBroker(data_dir=tmp_path) as again:
+        # Less than the session timeout: the session of a broker that was stopped does not delay the start.
+        with LocalBroker(data_dir=tmp_path, start_timeout=25) as again:
             assert (again.bootstrap_servers, again.cluster_id) == before
             assert read(again, "kept", 2) == [b"a", b"b"]
             with pytest.raises(LocalBrokerError, match="already running"):
                 again.start()
+
+    def test_a_local_broker_is_not_fenced_after_its_machine_stalled(self, broker: LocalBroker) -> None:
+        broker.pause(1)
+        time.sleep(5)  # more than the session timeout of several brokers
+        broker.resume(1)
+        create_topic(broker, "after-a-stall")
+        assert "Fencing broker" not in broker.log_path.read_text()
 
     @pytest.mark.soak
     def test_a_local_broker_with_a_data_dir_moves_when_its_port_was_taken(self, tmp_path: Path) -> None:

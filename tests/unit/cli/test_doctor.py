@@ -81,8 +81,8 @@ CASES = {
     ),
     "no metadata": (given(packages=()), ("broken", "headrace", "no metadata", "pip install headrace"), (1, 1, 1, 1)),
     "PySpark without Java": (
-        given(java=None, java_error="no Java found: install Java 17"),
-        ("broken", "Java", "install Java 17", ""),
+        given(java=None, java_error="no Java found: install Java 17", install_java="brew install openjdk"),
+        ("broken", "Java", "install Java 17", "brew install openjdk"),
         (1, 0, 1, 1),
     ),
     "neither PySpark nor Java": (
@@ -110,8 +110,13 @@ CASES = {
         ("broken", "Spark workers", "has headrace 1.0.0, but this is 1.2.3", "export PYSPARK_PYTHON=/env/bin/python"),
         (1, 0, 0, 1),
     ),
+    "workers without pyarrow": (
+        given(worker=dataclasses.replace(WORKER, has_pyarrow=False)),
+        ("broken", "Spark workers", "has no pyarrow", "export PYSPARK_PYTHON=/env/bin/python"),
+        (1, 0, 0, 1),
+    ),
     "a PYSPARK_PYTHON that does not exist": (
-        given(worker=WorkerPython("PYSPARK_PYTHON", "/gone", None, None, "No such file")),
+        given(worker=WorkerPython("PYSPARK_PYTHON", "/gone", None, None, error="No such file")),
         ("broken", "Spark workers", "/gone (PYSPARK_PYTHON) does not run: No such file", ""),
         (1, 0, 0, 1),
     ),

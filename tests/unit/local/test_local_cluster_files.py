@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,17 @@ def test_settings_of_a_single_broker_and_of_three() -> None:
     assert second["share.coordinator.state.topic.min.isr"] == "2"
     assert second["broker.rack"] == "b"
     assert second["num.partitions"] == "7"
+
+
+def test_a_single_broker_has_a_long_session_unless_a_killed_one_is_still_registered(tmp_path: Path) -> None:
+    def session(ports: Mapping[int, Ports]) -> str:
+        return broker_properties(1, ports, None, tmp_path, {})["broker.session.timeout.ms"]
+
+    assert (session({1: Ports(9092, 20001)}), session(THREE)) == ("30000", "4000")
+    (tmp_path / "meta.properties").touch()
+    assert session({1: Ports(9092, 20001)}) == "4000"
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    assert (session({1: Ports(9092, 20001)}), session(THREE)) == ("30000", "4000")
 
 
 def test_racks_are_used_in_turn() -> None:
