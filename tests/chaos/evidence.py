@@ -66,6 +66,8 @@ class Evidence:
     faults: Sequence[Happened] = ()
     copies: Mapping[str, Sequence[tuple[Place, str]]] = field(default_factory=dict)
     """By target topic of an exactly-once run(): place and identity of the sources that `read_committed` shows."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """By group, what it had not consumed at the end."""
     patience: float = 120_000.0
     """Milliseconds: the timeouts that may add up until a record is received."""
 
@@ -78,11 +80,12 @@ class Evidence:
         return found
 
     def is_well(self, client: str, since: float, until: float) -> bool:
-        """Whether no fault touched this client or any broker in this time."""
+        """Whether no fault touched this client or any broker in this time. A clock that jumps excuses nothing."""
         return not any(
             fault.begun <= until and fault.ended >= since
             for fault in self.faults
             if fault.target == client or fault.target.startswith(("broker-", "proxy-"))
+            if fault.kind != "jump_clock"
         )
 
     def are_brokers_well(self, since: float, until: float) -> bool:
@@ -109,6 +112,7 @@ def save(directory: Path, evidence: Evidence) -> None:
         "ends": ends,
         "faults": faults,
         "copies": evidence.copies,
+        "left": evidence.left,
     }
     runner["patience"] = evidence.patience
     (directory / "evidence.json").write_text(json.dumps(runner))
@@ -128,6 +132,7 @@ def load(directory: Path) -> Evidence:
         },
         [Happened(*each) for each in found["faults"]],
         {topic: [((each[0][0], each[0][1]), each[1]) for each in saved] for topic, saved in found["copies"].items()},
+        found.get("left", {}),
         found["patience"],
     )
 

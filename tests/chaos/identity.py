@@ -1,11 +1,13 @@
 """The identity of a record: who wrote it, to which partition, in which transaction, and its number.
 
 Numbers count from 0 for each producer process and partition, in the order of `send()`. Java's VerifiableProducer writes
-`prefix.number` and chooses the partition itself: its numbers count over all partitions.
+`prefix.number` and chooses the partition itself: its numbers count over all partitions. Typed records are JSON objects
+with the same text as `identity`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -25,7 +27,13 @@ class Identity(NamedTuple):
         return f"{self.producer}:{self.partition}:{self.number}:{self.transaction}"
 
 
+def typed_value(identity: Identity) -> str:
+    return json.dumps({"identity": str(identity), "number": identity.number})
+
+
 def parse_identity(text: str) -> Identity:
+    if text.startswith("{"):
+        text = json.loads(text)["identity"]
     if ":" not in text:
         prefix, _, number = text.partition(".")
         return Identity(f"java.{prefix}", ANY_PARTITION, int(number))

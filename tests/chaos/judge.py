@@ -10,6 +10,8 @@ from .evidence import Evidence, Verdict, load
 from .rules.copies import check_copies
 from .rules.groups import check_groups
 from .rules.lanes import check_lanes
+from .rules.moving import check_moving
+from .rules.queries import check_queries, check_query_failures, check_spark_members, check_spark_shares
 from .rules.shares import check_shares
 from .rules.writes import check_writes
 
@@ -28,8 +30,13 @@ RULES: Mapping[str, Callable[[Evidence], Iterator[Verdict]]] = {
     "writes": check_writes,
     "groups": check_groups,
     "lanes": check_lanes,
+    "moving logs": check_moving,
     "share groups": check_shares,
-    "exactly once": check_copies,
+    "copies": check_copies,
+    "queries": check_queries,
+    "queries in groups": check_spark_members,
+    "queries of share groups": check_spark_shares,
+    "failures of queries": check_query_failures,
 }
 
 

@@ -10,12 +10,19 @@ file of its own, `<client>.<life>.jsonl`. Times are milliseconds of the clock th
     begun, committing, aborting                 a transaction, before the call
     txn_committed, txn_aborted                  the same, confirmed
     assigned, revoked, lost                     partitions
+    lost_range                                  partition, start, end: deleted by retention before they were read
     received    runs of records that poll() returned, with their lane or delivery count
     handled     the same: a handler of run() has finished with them
     committed   offsets by partition, confirmed
     refused     the error of a commit
     accepted, rejected                          [partition, start, end] of a share group's acknowledgements, confirmed
     closed      the client was closed in an orderly way
+
+Spark's drivers write `received` with the number of the `batch`, and also
+
+    running         the query has started
+    query_failed    its error; the driver starts it again
+    progress        the number of a batch, and its rows
 """
 
 from __future__ import annotations
@@ -29,9 +36,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .clocks import IS_SHIFTED, true_milliseconds
+
 
 def milliseconds() -> float:
-    return time.time_ns() / 1_000_000
+    return true_milliseconds() if IS_SHIFTED else time.time_ns() / 1_000_000
 
 
 class Event(NamedTuple):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import sys
 import time
@@ -14,13 +16,19 @@ from headrace.local.process import GuardedProcess
 
 from .clients.java import java_command, java_events
 from .clients.process import spec_of
+from .clocks import set_clock, with_clock
 from .cluster import Cluster
-from .ledger import LedgerWriter, Life, milliseconds, read_lives
-from .plan import COPIES, Client
+from .identity import Identity, from_runs
+from .ledger import LedgerReader, LedgerWriter, Life, milliseconds, read_lives
+from .plan import TYPED, Client
+from .process_tree import descendants, is_python
+from .rules.copies import FILES
+from .spark_files import file_events
 
 _TESTS = Path(__file__).parents[1]
 _MODULES = {
     "idempotent": "producer",
+    "moving_writer": "producer",
     "transactional": "transactions",
     "librdkafka": "librdkafka",
     "done": "runner",
@@ -44,12 +52,22 @@ class Running:
     def name(self) -> str:
         return f"{self.client.name}.{self.life}"
 
+    def send_signal(self, number: int) -> None:
+        """To the process; of a driver also to its JVM, but not to the workers that run tasks."""
+        if self.client.is_spark and self.process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
+
 
 class Processes:
-    def __init__(self, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, cluster: Cluster, directory: Path, has_clocks: bool = False) -> None:
+        self._has_clocks = has_clocks
         self._cluster = cluster
         self._ledgers = directory / "ledgers"
         self._logs = directory / "logs"
+        self._files = directory / "files"
         for each in (self._ledgers, self._logs):
             each.mkdir(parents=True)
         self._all: list[Running] = []
@@ -75,12 +93,16 @@ class Processes:
             kind=client.kind,
             group=self._cluster.groups.get(client.kind, ""),
             topic=self._cluster.topics[client.topic],
-            target=self._cluster.topics[COPIES],
+            target=self._cluster.targets.get(client.kind, ""),
+            directory=self._files / client.name,
+            is_typed=client.topic == TYPED,
             ledger=self._ledgers / f"{client.name}.{life}.jsonl",
             servers=self._cluster.servers,
             ports=self._cluster.ports,
         )
-        return [sys.executable, "-m", f"chaos.clients.{_MODULES.get(client.kind, 'member')}", spec]
+        module = "spark" if client.is_spark else _MODULES.get(client.kind, "member")
+        command = [sys.executable, "-m", f"chaos.clients.{module}", spec]
+        return with_clock(command, self._clock(client.name)) if self._has_clocks and not client.is_spark else command
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -90,14 +112,31 @@ class Processes:
         if not running.process.is_alive():
             return False
         running.was_killed = True
+        running.send_signal(signal.SIGKILL)
         self._end(running)
         return True
 
+    def kill_worker(self, name: str) -> bool:
+        """Kill one of the Python processes that Spark's JVM started. False if there is none."""
+        running = self._current[name]
+        workers = [pid for pid in descendants(running.process.pid) if is_python(pid)]
+        if not workers:
+            return False
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(random.choice(workers), signal.SIGKILL)
+        return True
+
+    def jump_clock(self, name: str, seconds: int) -> None:
+        set_clock(self._clock(name), seconds)
+
+    def _clock(self, name: str) -> Path:
+        return self._files / "clocks" / name
+
     def pause(self, name: str) -> None:
-        self._current[name].process.send_signal(signal.SIGSTOP)
+        self._current[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        self._current[name].process.send_signal(signal.SIGCONT)
+        self._current[name].send_signal(signal.SIGCONT)
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
@@ -123,6 +162,18 @@ class Processes:
         except FileNotFoundError:
             return False
 
+    def received(self, name: str) -> set[Identity]:
+        """The records that a client and its predecessors have received so far."""
+        paths = self._ledgers.glob(f"{name}.*.jsonl")
+        runs = [
+            run
+            for path in paths
+            for event in LedgerReader(path).read()
+            if event.name == "received"
+            for run in event.fields["runs"]
+        ]
+        return {seen.identity for seen in from_runs(runs)}
+
     def close(self) -> None:
         for running in self._all:
             self._end(running)
@@ -143,9 +194,21 @@ class Processes:
                 ledger.write(event.name, at=event.at, **event.fields)
             ledger.close()
             os.replace(path.with_suffix(".jsonl.draft"), path.with_suffix(".jsonl"))
+        self._write_file_ledgers()
         lives = read_lives(self._ledgers)
         ends = {each.name: each for each in self._all}
         for life in lives:
-            running = ends[life.name]
-            life.ended, life.was_killed, life.code = running.ended, running.was_killed, running.code
+            if (running := ends.get(life.name)) is not None:
+                life.ended, life.was_killed, life.code = running.ended, running.was_killed, running.code
         return lives
+
+    def _write_file_ledgers(self) -> None:
+        """Files of Spark's file sink become a ledger, too: they survive the driver."""
+        for client in {each.client for each in self._all if each.client.kind in FILES}:
+            group, topic = self._cluster.groups[client.kind], self._cluster.topics[client.topic]
+            ledger = LedgerWriter(self._ledgers / f"{client.name}-files.0.jsonl")
+            ledger.write("started", kind=client.kind, group=group, topic=topic, target="")
+            for event in file_events(self._files / client.name / "out"):
+                ledger.write(event.name, at=event.at, **event.fields)
+            ledger.write("closed")
+            ledger.close()

@@ -1,4 +1,4 @@
-"""A proxy in front of a broker that cuts, halves, delays and withholds what it forwards, on command.
+"""A proxy in front of a broker that cuts, halves, delays, reorders, floods and withholds, on command.
 
 headrace's clients are redirected to it (`clients/process.py`). Java's and librdkafka's clients use the addresses that
 brokers advertise, so they connect directly.
@@ -8,11 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 
 from support.harness.loop_thread import ProxyThread, until_one_ends
 
 _CHUNK = 65_536
 _CONNECT_WITHIN = 5.0
+_SIZE = 4
+_UNREQUESTED = (8).to_bytes(_SIZE, "big") + b"\x7f\xff\xff\xff" + bytes(4)
+"""A response to a request that nobody has sent."""
+_FLOOD = 100
+_JUNK = (b"\x7f\xff\xff\xff" + bytes(60), b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\x00\x00\x00\x40\xff" + bytes(20))
+"""What strangers send to a broker: absurd lengths, another protocol, empty requests, half a request."""
+_STRANGERS = 40
+
+
+class FrameBoundaries:
+    """Follows a stream of Kafka's messages: a size of four bytes, and as many bytes."""
+
+    def __init__(self) -> None:
+        self._size = b""
+        self._left = 0
+
+    def feed(self, data: bytes) -> bool:
+        """Whether the stream so far ends with a complete message."""
+        while data:
+            if self._left:
+                taken = min(self._left, len(data))
+                self._left -= taken
+                data = data[taken:]
+            else:
+                needed = _SIZE - len(self._size)
+                self._size, data = self._size + data[:needed], data[needed:]
+                if len(self._size) == _SIZE:
+                    self._left, self._size = int.from_bytes(self._size, "big"), b""
+        return not self._left and not self._size
 
 
 class Proxy(ProxyThread):
@@ -21,8 +51,11 @@ class Proxy(ProxyThread):
     def __init__(self, target: str) -> None:
         super().__init__(target, "chaos proxy")
         self._delay = 0.0
+        self._jitter = 0.0
         self._halves = 0
+        self._floods = 0
         self._links: set[asyncio.Task[None]] = set()
+        self._strangers: set[asyncio.Task[None]] = set()
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
@@ -37,6 +70,14 @@ class Proxy(ProxyThread):
     def set_delay(self, seconds: float) -> None:
         """Delay each chunk."""
         self._loop.call_soon_threadsafe(setattr, self, "_delay", seconds)
+
+    def set_jitter(self, seconds: float) -> None:
+        """Delay each chunk by a time of its own: requests on different connections overtake each other."""
+        self._loop.call_soon_threadsafe(setattr, self, "_jitter", seconds)
+
+    def flood(self) -> None:
+        """Send responses that nobody requested to all clients, and junk on new connections to the broker."""
+        self._loop.call_soon_threadsafe(self._flood)
 
     def set_black_hole(self, is_on: bool) -> None:
         """Forward nothing. Bytes are kept, as TCP would, and forwarded afterwards."""
@@ -56,6 +97,23 @@ class Proxy(ProxyThread):
     def _set_halves(self) -> None:
         self._halves += 1
 
+    def _flood(self) -> None:
+        self._floods += 1
+        for number in range(_STRANGERS):
+            task = asyncio.ensure_future(self._send_junk(_JUNK[number % len(_JUNK)]))
+            self._strangers.add(task)
+            task.add_done_callback(self._strangers.discard)
+
+    async def _send_junk(self, junk: bytes) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CONNECT_WITHIN):
+                reader, writer = await asyncio.open_connection(*self._target)
+                try:
+                    writer.write(junk)
+                    await reader.read(_CHUNK)
+                finally:
+                    writer.transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = asyncio.current_task()
         assert link is not None
@@ -66,22 +124,30 @@ class Proxy(ProxyThread):
                 await self._flow.wait()
                 async with asyncio.timeout(_CONNECT_WITHIN):
                     broker_reader, broker_writer = await asyncio.open_connection(*self._target)
-                await until_one_ends(self._forward(reader, broker_writer), self._forward(broker_reader, writer))
+                await until_one_ends(self._forward(reader, broker_writer), self._forward(broker_reader, writer, True))
         finally:
             self._links.discard(link)
             for each in (writer, broker_writer):
                 if each is not None:
                     each.transport.abort()
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        halves = self._halves
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_to_client: bool = False
+    ) -> None:
+        halves, floods = self._halves, self._floods
+        boundaries = FrameBoundaries()
         while data := await reader.read(_CHUNK):
             await self._flow.wait()
             if self._delay:
                 await asyncio.sleep(self._delay)
+            if self._jitter:
+                await asyncio.sleep(random.uniform(0.0, self._jitter))
             if self._halves > halves:
                 writer.write(data[: len(data) // 2])
                 await writer.drain()
                 return
             writer.write(data)
+            if boundaries.feed(data) and is_to_client and self._floods > floods:
+                floods = self._floods
+                writer.write(_UNREQUESTED * _FLOOD)
             await writer.drain()

@@ -15,6 +15,7 @@ from .plan import Plan
 _BUCKET = 10_000.0
 """Milliseconds of a point of the throughput."""
 _SHOWN = 40
+_COUNTED = ("txn_committed", "txn_aborted", "refused", "error", "lost", "failed", "query_failed")
 
 
 def make_report(plan: Plan, evidence: Evidence, verdicts: Sequence[Verdict], seconds: float) -> dict[str, Any]:
@@ -31,6 +32,7 @@ def make_report(plan: Plan, evidence: Evidence, verdicts: Sequence[Verdict], sec
         "copies": {topic: len(found) for topic, found in evidence.copies.items()},
         "clients": _clients(evidence.lives),
         "throughput": _throughput(evidence.lives, start),
+        "timeline": sorted((round((fault.begun - start) / 1000, 1), fault.kind) for fault in evidence.faults),
         "verdicts": dict(Counter(verdict.rule for verdict in verdicts)),
         "details": [str(verdict) for verdict in verdicts[:_SHOWN]],
     }
@@ -48,8 +50,10 @@ def _clients(lives: Sequence[Life]) -> dict[str, dict[str, int]]:
                     counts["received"] += sum(run[2] for run in event.fields["runs"])
                 elif event.name == "acked":
                     counts["acknowledged"] += len(event.fields["records"])
-                elif event.name in ("txn_committed", "txn_aborted", "refused", "error", "lost", "failed"):
+                elif event.name in _COUNTED:
                     counts[event.name] += 1
+                elif event.name == "progress":
+                    counts.update(batches=1, rows=event.fields["rows"])
     return {kind: dict(sorted(counts.items())) for kind, counts in sorted(found.items())}
 
 

@@ -13,11 +13,15 @@ from pathlib import Path
 from headrace import LocalBroker
 from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
 
-from .cluster import Cluster
+from .clocks import library
+from .cluster import SHARES, Cluster
+from .disks import Disks
 from .evidence import Evidence, Happened, TopicLog, save
 from .ledger import milliseconds
-from .plan import COPIES, PLAIN, TX, Client, Fault, Plan
+from .plan import MOVING, PLAIN, Client, Fault, Plan
 from .processes import Processes
+from .rules.copies import SINKS
+from .rules.queries import DRIVER_PATIENCE
 
 log = logging.getLogger("chaos")
 
@@ -25,16 +29,18 @@ PATIENCE = 100.0
 """Seconds: a broker's session (4) and restart (15), a member's session (10), its poll interval (30), requests (8), and
 faults that follow each other (14 each)."""
 _DELAY = 0.4
+_JUMP = 3_600
+"""Seconds by which a clock jumps, forward or backward. Records would be deleted if it were as long as the retention."""
 _CLOSE_WITHIN = 75.0
 _LOOK_EVERY = 1.0
 
 
-def run_plan(plan: Plan, brokers: LocalBroker, directory: Path) -> Evidence:
+def run_plan(plan: Plan, brokers: LocalBroker, directory: Path, disks: Disks | None = None) -> Evidence:
     """Run the plan and save the evidence below `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "plan.json").write_text(plan.to_json())
-    cluster = Cluster(brokers, plan.clients)
-    processes = Processes(cluster, directory)
+    cluster = Cluster(brokers, plan.clients, disks)
+    processes = Processes(cluster, directory, any(fault.kind == "jump_clock" for fault in plan.faults))
     try:
         return _Run(plan, cluster, processes, directory).run()
     finally:
@@ -50,6 +56,7 @@ class _Run:
         self._directory = directory
         self._clients = {client.name: client for client in plan.clients}
         self._happened: list[Happened] = []
+        self._not_consumed: dict[str, str] = {}
         self._numbers = itertools.count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
 
@@ -61,7 +68,8 @@ class _Run:
         producers = [client for client in self._plan.clients if client.is_producer]
         consumers = [client for client in self._plan.clients if not client.is_producer]
         self._processes.stop(producers, _CLOSE_WITHIN)
-        logs = {name: self._cluster.log(name) for name in (PLAIN, TX)}
+        self._cluster.freeze()
+        logs = {name: self._cluster.log(name) for name in self._cluster.written}
         log.info("written: %s", {name: len(found.records) for name, found in logs.items()})
         self._wait_consumed(consumers, logs)
         self._processes.stop(consumers, _CLOSE_WITHIN)
@@ -93,8 +101,17 @@ class _Run:
         log.info("%.1f s: %s %s for %g s", self._now, fault.kind, fault.target, fault.lasts)
         begun = milliseconds()
         heal: Callable[[], None] | None = None
-        if fault.kind in ("kill_client", "pause_client"):
+        if fault.kind == "kill_worker":
+            if not self._processes.kill_worker(fault.target):
+                log.warning("%s has no worker", fault.target)
+                return
+        elif fault.kind in ("kill_client", "kill_driver", "pause_client"):
             heal = self._begin_client(fault)
+        elif fault.kind == "jump_clock":
+            if library() is None:
+                log.warning("%s needs a C compiler, and Linux", fault.kind)
+                return
+            heal = self._begin_jump(fault)
         elif fault.target.startswith("proxy-"):
             heal = self._begin_proxy(fault)
         else:
@@ -120,6 +137,11 @@ class _Run:
             return None
         return lambda: self._processes.start(self._clients[name])
 
+    def _begin_jump(self, fault: Fault) -> Callable[[], None]:
+        forward = int(fault.at * 10) % 2
+        self._processes.jump_clock(fault.target, _JUMP if forward else -_JUMP)
+        return lambda: self._processes.jump_clock(fault.target, 0)
+
     def _begin_proxy(self, fault: Fault) -> Callable[[], None] | None:
         proxy = self._cluster.proxies[int(fault.target.rpartition("-")[2])]
         match fault.kind:
@@ -130,6 +152,11 @@ class _Run:
             case "delay":
                 proxy.set_delay(_DELAY)
                 return lambda: proxy.set_delay(0.0)
+            case "jitter":
+                proxy.set_jitter(_DELAY)
+                return lambda: proxy.set_jitter(0.0)
+            case "flood":
+                proxy.flood()
             case "black_hole":
                 proxy.set_black_hole(True)
                 return lambda: proxy.set_black_hole(False)
@@ -137,7 +164,9 @@ class _Run:
 
     def _apply(self, fault: Fault) -> None:
         begun = milliseconds()
-        self._cluster.apply(fault.kind, fault.target, fault.lasts)
+        if not self._cluster.apply(fault.kind, fault.target, fault.lasts):
+            log.warning("%s is not possible here", fault.kind)
+            return
         target = fault.target if fault.target.startswith("broker-") else f"topic {fault.target}"
         self._happened.append(Happened(fault.kind, target, begun, milliseconds()))
 
@@ -146,7 +175,8 @@ class _Run:
     def _wait_consumed(self, consumers: list[Client], logs: dict[str, TopicLog]) -> None:
         """Wait until all groups have committed or accepted everything. The judge finds what is missing."""
         waiting = {client.kind: client for client in consumers}
-        deadline = time.monotonic() + PATIENCE
+        has_spark = any(client.is_spark for client in consumers)
+        deadline = time.monotonic() + PATIENCE + (DRIVER_PATIENCE / 1000 if has_spark else 0.0)
         while waiting and time.monotonic() < deadline:
             for kind, client in list(waiting.items()):
                 if not self._left(client, logs[client.topic]):
@@ -154,17 +184,23 @@ class _Run:
             if waiting:
                 time.sleep(_LOOK_EVERY)  # polling, since a coordinator gives no event
         for client in waiting.values():
-            log.warning("%s has not consumed everything: %s", client.kind, self._left(client, logs[client.topic]))
+            left = str(self._left(client, logs[client.topic]))
+            self._not_consumed[self._cluster.groups[client.kind]] = left
+            log.warning("%s has not consumed everything: %s", client.kind, left)
         if dead := self._processes.dead():
             log.warning("ended by themselves: %s", dead)
 
     def _left(self, client: Client, found: TopicLog) -> object:
         group, topic = self._cluster.groups[client.kind], self._cluster.topics[client.topic]
-        is_share = client.kind.startswith("share")
-        return (self._cluster.unaccepted if is_share else self._cluster.uncommitted)(group, topic, found)
+        if client.kind in MOVING:
+            missing = set(found.records.values()) - self._processes.received(client.name)
+            return f"{len(missing)} records" if missing else ""
+        if client.kind in SINKS:
+            return self._cluster.uncopied(client.kind, found)
+        return (self._cluster.unaccepted if client.kind in SHARES else self._cluster.uncommitted)(group, topic, found)
 
     def _gather(self, logs: dict[str, TopicLog]) -> Evidence:
-        groups = [group for kind, group in self._cluster.groups.items() if not kind.startswith("share")]
+        groups = [group for kind, group in self._cluster.groups.items() if kind not in (*SHARES, *SINKS)]
         if "lanes" in self._cluster.groups:
             groups.append(self._cluster.groups["lanes"] + BACKLOG_SUFFIX)
         evidence = Evidence(
@@ -172,7 +208,8 @@ class _Run:
             {self._cluster.topics[name]: found for name, found in logs.items()},
             {group: self._cluster.commits(group) for group in groups},
             self._happened,
-            {self._cluster.topics[COPIES]: self._cluster.copies()},
+            {topic: self._cluster.copies(kind) for kind, topic in self._cluster.targets.items()},
+            self._not_consumed,
             PATIENCE * 1000,
         )
         save(self._directory, evidence)

@@ -18,6 +18,11 @@ _KINDS: dict[str, dict[str, Any]] = {
     "eager": {**_CLASSIC, "partition_assignment_strategy": "range"},
     "cooperative": {**_CLASSIC, "partition_assignment_strategy": "cooperative-sticky"},
     "consumer": {"group_protocol": "consumer"},
+    "spark_peer": {"group_protocol": "consumer"},
+    "retained": {"group_protocol": "consumer"},
+    "compacted": {"group_protocol": "consumer"},
+    "unclean": {"group_protocol": "consumer"},
+    "recreated": {"group_protocol": "consumer", "allow_auto_create_topics": False},
     "lanes": {"group_protocol": "consumer", "enable_parallel_rebalance": True},
 }
 _AUTO_COMMIT = ("cooperative", "lanes")
@@ -99,6 +104,9 @@ class Member(RebalanceListener):
 
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         self._give_up("lost", partitions)
+
+    def on_lost_range(self, partition: TopicPartition, start: int, end: int) -> None:
+        self._ledger.write("lost_range", partition=partition.partition, start=start, end=end)
 
     def _give_up(self, name: str, partitions: Collection[TopicPartition]) -> None:
         for tp in partitions:

@@ -2,7 +2,9 @@
 
 name, life, kind, topic, group, target      who it is
 ledger                                      the file that it appends to
+directory                                   where it may keep files for its successors
 servers, ports                              brokers, and the proxies to use instead of their ports
+is_typed                                    whether values are JSON
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from chaos.identity import Run, Seen, parse_identity, to_runs
+from chaos.clients.redirection import redirect
+from chaos.identity import Identity, Run, Seen, parse_identity, to_runs, typed_value
 from chaos.ledger import LedgerWriter
 from headrace import Record
-from headrace._net.connection import Connection
 
 SESSION_MS = 10_000
 COMMON: dict[str, Any] = {"request_timeout_ms": 8_000, "metadata_max_age_ms": 3_000}
@@ -37,13 +39,19 @@ class Process:
         self.target: str = spec["target"]
         self.servers: str = spec["servers"]
         self.client: str = spec["name"]
+        self.directory: str = spec["directory"]
+        self.ports: dict[str, int] = spec["ports"]
+        self._is_typed: bool = spec["is_typed"]
         self.dice = random.Random(self.name)
         self.ledger = LedgerWriter(Path(spec["ledger"]))
         self.stopping = threading.Event()
         if self.kind not in ("done", "exactly_once"):  # run() has its own handler
             signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
-        _redirect({int(port): other for port, other in spec["ports"].items()})
+        redirect(self.ports)
         self.ledger.write("started", kind=self.kind, group=self.group, topic=self.topic, target=self.target)
+
+    def value_of(self, identity: Identity) -> str:
+        return typed_value(identity) if self._is_typed else str(identity)
 
     def closed(self) -> None:
         self.ledger.write("closed")
@@ -60,17 +68,6 @@ def start() -> Process:
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
     return to_runs(Seen(each.partition, each.offset, parse_identity((each.value or b"").decode())) for each in records)
-
-
-def _redirect(ports: dict[int, int]) -> None:
-    """Connect to the proxies instead of the brokers."""
-    connect: Any = Connection.open
-
-    async def open_elsewhere(host: str, port: int, *args: Any) -> Connection:
-        found: Connection = await connect(host, ports.get(port, port), *args)
-        return found
-
-    Connection.open = open_elsewhere  # type: ignore[assignment, method-assign]
 
 
 def spec_of(**fields: Any) -> str:

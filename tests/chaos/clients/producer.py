@@ -11,7 +11,7 @@ from chaos.clients.process import Process, start
 from chaos.identity import NO_TRANSACTION, Identity
 from chaos.rules.groups import key_of
 from headrace import Producer
-from headrace.errors import RequestTimeoutError
+from headrace.errors import HeadraceError, RequestTimeoutError
 
 _PAUSE = 0.2
 _MOST_PENDING = 2_000
@@ -40,8 +40,11 @@ class Writer:
     def _noting_errors(self) -> Iterator[None]:
         try:
             yield
-        except RequestTimeoutError as error:  # no metadata or no room in time: nothing was sent
+        except HeadraceError as error:
             self._process.ledger.write("error", error=f"{type(error).__name__}: {error}")
+            # No metadata or no room in time: nothing was sent. A topic may be missing while it is recreated.
+            if not isinstance(error, RequestTimeoutError) and self._process.kind != "moving_writer":
+                raise
 
     def _send(self) -> None:
         process = self._process
@@ -54,7 +57,7 @@ class Writer:
             for number in range(first, first + count):
                 identity = Identity(process.name, partition, number)
                 key = key_of(identity)
-                delivery = self._producer.send(process.topic, str(identity), key, partition=partition)
+                delivery = self._producer.send(process.topic, process.value_of(identity), key, partition=partition)
                 self._pending.append((partition, number, delivery))
 
     def _report(self) -> None:

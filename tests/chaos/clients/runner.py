@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from chaos.clients.process import CONSUMER, Process, runs_of, start
 from chaos.rules.copies import copy_value
 from headrace import Consumer, Producer, ProducerRecord, RebalanceListener, Record, TopicPartition
+from headrace.errors import TransactionFatalError
 
 _CONCURRENCY = 8
 _WORK = 0.004
@@ -31,7 +32,22 @@ class Listener(RebalanceListener):
 
 def main() -> None:
     process = start()
+    while not _has_run(process):
+        pass
+    process.closed()
 
+
+def _has_run(process: Process) -> bool:
+    """False if a transaction took longer than its timeout: a new producer continues."""
+    try:
+        _run(process)
+    except TransactionFatalError as error:
+        process.ledger.write("refused", error=f"{type(error).__name__}: {error}")
+        return False
+    return True
+
+
+def _run(process: Process) -> None:
     def handle(record: Record) -> None:
         process.ledger.write("received", runs=runs_of([record]))
         time.sleep(process.dice.random() * _WORK)  # simulated work
@@ -66,7 +82,6 @@ def main() -> None:
             consumer.run(copy, producer=producer, concurrency=_CONCURRENCY)
         else:
             consumer.run(handle, concurrency=_CONCURRENCY)
-    process.closed()
 
 
 if __name__ == "__main__":

@@ -41,10 +41,10 @@ def check_groups(evidence: Evidence) -> Iterator[Verdict]:
             yield from _check_keys(ownerships)
             yield from _check_revokes(ownerships)
         else:
-            yield from _check_order(ownerships, log)
-        yield from _check_commits(group, log, commits, zip(ownerships, finished, strict=True))
-        yield from _check_repeats(group, commits, ownerships)
-        yield from _check_confirmed(lives, commits)
+            yield from check_order(ownerships, log)
+        yield from check_commits(group, log, commits, zip(ownerships, finished, strict=True))
+        yield from check_repeats(group, commits, ownerships)
+        yield from check_confirmed(lives, commits)
         if kind != "assigned":  # nothing keeps two assigned consumers apart
             yield from check_single_owner(evidence, ownerships, SESSION)
 
@@ -77,24 +77,27 @@ def check_complete(
 
 
 def check_prompt(
-    evidence: Evidence, group: str, topic: str, deliveries: Iterable[tuple[Ownership, Sequence[Delivery]]]
+    evidence: Evidence,
+    group: str,
+    topic: str,
+    deliveries: Iterable[tuple[Ownership, Sequence[Delivery]]],
+    more_patience: float = 0.0,
 ) -> Iterator[Verdict]:
     """Nobody is stuck for longer than the timeouts add up to."""
+    patience = evidence.patience + more_patience
     first: dict[Identity, float] = {}
     for _, found in deliveries:
         for delivery in found:
             first[delivery.identity] = min(delivery.at, first.get(delivery.identity, delivery.at))
     since = visible_since(evidence, topic)
-    late = {
-        each: at - since[each] for each, at in first.items() if each in since and at - since[each] > evidence.patience
-    }
+    late = {each: at - since[each] for each, at in first.items() if each in since and at - since[each] > patience}
     if late:
         worst = max(late, key=late.__getitem__)
         what = f"{len(late)} records were late; {worst} by {late[worst] / 1000:.1f} s"
-        yield Verdict("stuck", group, f"{what}, allowed are {evidence.patience / 1000:g} s")
+        yield Verdict("stuck", group, f"{what}, allowed are {patience / 1000:g} s")
 
 
-def _check_order(ownerships: Iterable[Ownership], log: TopicLog) -> Iterator[Verdict]:
+def check_order(ownerships: Iterable[Ownership], log: TopicLog) -> Iterator[Verdict]:
     for ownership in ownerships:
         visible = log.visible_offsets.get(ownership.partition, [])
         for before, after in pairwise(ownership.received):
@@ -138,7 +141,7 @@ def key_of(identity: Identity) -> str:
 # -- commits ----------------------------------------------------------------------------------------------------------
 
 
-def _check_commits(
+def check_commits(
     group: str,
     log: TopicLog,
     commits: Sequence[Commit],
@@ -170,7 +173,7 @@ def _check_commits(
             yield Verdict("not committed", group, what)
 
 
-def _check_repeats(group: str, commits: Sequence[Commit], ownerships: Iterable[Ownership]) -> Iterator[Verdict]:
+def check_repeats(group: str, commits: Sequence[Commit], ownerships: Iterable[Ownership]) -> Iterator[Verdict]:
     """What was committed before an ownership is not delivered in it."""
     history: dict[int, list[Commit]] = defaultdict(list)
     for commit in commits:
@@ -190,7 +193,7 @@ def _done(commit: Commit) -> OffsetSet:
     return CommitMark.read(OffsetAndMetadata(commit.offset, commit.metadata)).done
 
 
-def _check_confirmed(lives: Iterable[Life], commits: Sequence[Commit]) -> Iterator[Verdict]:
+def check_confirmed(lives: Iterable[Life], commits: Sequence[Commit]) -> Iterator[Verdict]:
     """A commit that a client got a response for is in the group's log."""
     accepted = {(each.tp[1], each.offset) for each in commits}
     for life in lives:

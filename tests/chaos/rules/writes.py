@@ -26,13 +26,13 @@ def check_writes(evidence: Evidence) -> Iterator[Verdict]:
 
 def _check_process(life: Life, log: TopicLog) -> Iterator[Verdict]:
     own = {place: identity for place, identity in log.records.items() if identity.producer == life.name}
-    yield from _check_copies(life, own.values())
-    yield from _check_order(life, own)
-    sent = set(_sent(life))
+    yield from check_written_once(life, own.values())
+    yield from check_written_order(life, own)
+    sent = set(sent_by(life))
     yield from (
         Verdict("never sent", life.name, f"{identity} is at offset {offset} of partition {partition}")
         for (partition, offset), identity in own.items()
-        if sent and _key(identity) not in sent
+        if sent and key_in_ledger(identity) not in sent
     )
     if life.started["kind"] == "transactional":
         yield from _check_transactions(life, log)
@@ -46,13 +46,13 @@ def _check_process(life: Life, log: TopicLog) -> Iterator[Verdict]:
                     yield Verdict("acknowledged and lost", life.name, f"{what}, where the log has {identity}")
 
 
-def _check_copies(life: Life, written: Iterable[Identity]) -> Iterator[Verdict]:
+def check_written_once(life: Life, written: Iterable[Identity]) -> Iterator[Verdict]:
     for identity, times in Counter(written).items():
         if times > 1:
             yield Verdict("written twice", life.name, f"{identity}: {times} times")
 
 
-def _check_order(life: Life, own: dict[tuple[int, int], Identity]) -> Iterator[Verdict]:
+def check_written_order(life: Life, own: dict[tuple[int, int], Identity]) -> Iterator[Verdict]:
     last: dict[int, Identity] = {}
     for (partition, offset), identity in sorted(own.items()):
         if identity.partition not in (partition, ANY_PARTITION):
@@ -63,7 +63,7 @@ def _check_order(life: Life, own: dict[tuple[int, int], Identity]) -> Iterator[V
         last[partition] = identity
 
 
-def _sent(life: Life) -> Iterator[tuple[int, int, int]]:
+def sent_by(life: Life) -> Iterator[tuple[int, int, int]]:
     for event in life.events:
         if event.name == "sent":
             for partition, first, count, transaction in event.fields["runs"]:
@@ -71,19 +71,19 @@ def _sent(life: Life) -> Iterator[tuple[int, int, int]]:
                     yield partition, number, transaction
 
 
-def _key(identity: Identity) -> tuple[int, int, int]:
+def key_in_ledger(identity: Identity) -> tuple[int, int, int]:
     return identity.partition, identity.number, identity.transaction
 
 
 def _check_transactions(life: Life, log: TopicLog) -> Iterator[Verdict]:
     parts: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
-    for key in _sent(life):
+    for key in sent_by(life):
         parts[key[2]].add(key)
     seen: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
     for place in log.visible:
         identity = log.records[place]
         if identity.producer == life.name and identity.transaction != NO_TRANSACTION:
-            seen[identity.transaction].add(_key(identity))
+            seen[identity.transaction].add(key_in_ledger(identity))
     outcomes = {
         event.fields["transaction"]: event.name
         for event in life.events
@@ -112,7 +112,7 @@ def visible_since(evidence: Evidence, topic: str) -> dict[Identity, float]:
     process: such records are missing here."""
     found: dict[Identity, float] = {}
     for life in evidence.lives:
-        if life.started.get("topic") != topic or life.started.get("kind") not in KINDS:
+        if life.started.get("topic") != topic or life.started.get("kind") not in (*KINDS, "moving_writer"):
             continue
         own = ANY_PARTITION if life.started["kind"] == "java" else None
         by_transaction: dict[int, list[Identity]] = defaultdict(list)

@@ -244,6 +244,8 @@ def test_two_owners_are_allowed_while_one_of_them_is_stopped() -> None:
     stopped = [Happened("pause", "a", 90, 500)]
     late = with_events(without(FIRST, "revoked"), lambda events: events)
     assert "two owners" not in rules(evidence(late, SECOND, commits={"eager": COMMITS}, faults=stopped))
+    jumped = [Happened("jump_clock", "a", 90, 500)]
+    assert "two owners" in rules(evidence(late, SECOND, commits={"eager": COMMITS}, faults=jumped))
 
 
 def test_a_group_that_is_stuck_is_found() -> None:

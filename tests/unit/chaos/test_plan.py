@@ -8,7 +8,23 @@ from itertools import pairwise
 
 import pytest
 
-from chaos.plan import CALM, KINDS, Fault, Plan, all_clients, few_clients, make_plan, plan_of
+from chaos.plan import (
+    CALM,
+    EXTRAS,
+    KINDS,
+    MOVING,
+    SPARK_FAULTS,
+    SPARK_KINDS,
+    Fault,
+    Plan,
+    all_clients,
+    clients_of,
+    few_clients,
+    make_plan,
+    moving_clients,
+    plan_of,
+    spark_clients,
+)
 from chaos.shrink import reduce_items, shrink
 
 
@@ -30,7 +46,8 @@ def test_an_hour_has_every_kind_of_fault_often_several_at_a_time() -> None:
 
 def test_only_one_broker_is_down_at_a_time() -> None:
     for seed in range(20):
-        faults = [each for each in make_plan(seed, 1000, few_clients()).faults if each.target.startswith("broker-")]
+        plan = make_plan(seed, 1000, few_clients(), extras=("disks",))
+        faults = [each for each in plan.faults if each.target.startswith("broker-")]
         for before, after in pairwise(faults):
             assert after.at >= before.at + before.lasts + 10
 
@@ -42,6 +59,43 @@ def test_a_client_is_not_hit_again_before_it_is_back() -> None:
             if fault.kind in ("kill_client", "pause_client"):
                 assert fault.at >= back.get(fault.target, 0.0)
                 back[fault.target] = fault.at + fault.lasts
+
+
+def test_seeds_choose_spark_queries_with_what_they_need() -> None:
+    found = [spark_clients(seed, 1) for seed in range(60)]
+    assert {client.kind for clients in found for client in clients if client.is_spark} == set(SPARK_KINDS)
+    for clients in found:
+        kinds = {client.kind for client in clients}
+        assert ("spark_member" in kinds) == ("spark_peer" in kinds)
+        assert ("spark_typed" in kinds) == ("idempotent" in kinds)
+    assert len({client.kind for client in spark_clients(1, 2) if client.is_spark}) == 2
+
+
+def test_drivers_are_hit_by_faults_of_their_own_and_get_time_to_start() -> None:
+    clients = all_clients() + spark_clients(4, 2)
+    drivers = {client.name for client in clients if client.is_spark}
+    plan = make_plan(4, 3600, clients)
+    assert set(SPARK_FAULTS) <= {fault.kind for fault in plan.faults}
+    for fault in plan.faults:
+        assert (fault.kind in SPARK_FAULTS) <= (fault.target in drivers)
+        assert fault.kind != "kill_client" or fault.target not in drivers
+    for driver in drivers:
+        kills = [fault.at for fault in plan.faults if fault.target == driver and fault.kind == "kill_driver"]
+        assert all(after - before >= 80 for before, after in pairwise([0.0, *kills]))
+
+
+def test_a_plan_has_other_faults_only_if_they_are_wanted() -> None:
+    plain = {fault.kind for fault in make_plan(1, 3600, all_clients()).faults}
+    wanted = {fault.kind for fault in make_plan(1, 3600, all_clients(), extras=tuple(EXTRAS)).faults}
+    assert wanted - plain == {kind for kinds in EXTRAS.values() for kind in kinds}
+    moving = {moving_clients(seed)[1].kind: moving_clients(seed) for seed in range(20)}
+    moving["unclean"] = clients_of("unclean")
+    assert set(moving) == set(MOVING)
+    for kind, clients in moving.items():
+        faults = make_plan(1, 3600, all_clients() + clients).faults
+        kinds = {fault.kind for fault in faults}
+        assert ("recreate_topic" in kinds) == (kind == "recreated")
+        assert ("unclean_election" in kinds) == (kind == "unclean")
 
 
 # -- shrinking --------------------------------------------------------------------------------------------------------

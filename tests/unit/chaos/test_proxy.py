@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.proxy import Proxy
+from chaos.proxy import FrameBoundaries, Proxy
 
 
 class _Echo(socketserver.BaseRequestHandler):
@@ -96,3 +96,40 @@ def test_a_delay_holds_each_message_up(proxy: Proxy, client: socket.socket) -> N
         client.recv(1000)
     client.settimeout(10)
     assert client.recv(1000) == b"late"
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize("sizes", [[100], [1] * 100, [3, 4, 5, 6], [4, 2, 4, 2]])
+def test_boundaries_of_messages_are_found_however_they_are_cut(sizes: list[int]) -> None:
+    stream = frame(b"hello") + frame(b"") + frame(b"x" * 7)
+    ends = {9, 13, 24}
+    boundaries, at = FrameBoundaries(), 0
+    for size in sizes:
+        piece = stream[at : at + size]
+        at += len(piece)
+        if piece:
+            assert boundaries.feed(piece) == (at in ends)
+
+
+def test_a_flood_comes_between_two_messages(proxy: Proxy, client: socket.socket) -> None:
+    assert ask(client, frame(b"hello")) == frame(b"hello")
+    proxy.flood()
+    client.sendall(frame(b"0123456789"))
+    received = b""
+    while len(received) < 14 + 12:
+        received += client.recv(1000)
+    assert received[:14] == frame(b"0123456789")
+    assert received[14:26] == frame(b"\x7f\xff\xff\xff" + bytes(4))
+
+
+def test_jitter_keeps_the_order_of_a_connection(proxy: Proxy, client: socket.socket) -> None:
+    proxy.set_jitter(0.02)
+    received = b""
+    for number in range(10):
+        client.sendall(b"%d" % number)
+    while len(received) < 10:
+        received += client.recv(1000)
+    assert received == b"0123456789"

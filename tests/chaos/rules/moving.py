@@ -1,0 +1,177 @@
+"""Promises for topics that lose records: by retention, compaction, deletion and unclean leader elections.
+
+Only records may be lost that the topic has lost. Offsets that retention deleted before they were read are reported.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..evidence import Evidence, Place, TopicLog, Verdict
+from ..identity import Identity
+from ..ledger import Life
+from ..plan import MOVING
+from .groups import check_prompt, key_of
+from .ownerships import Ownership, ownerships_of
+from .writes import check_written_once, check_written_order, sent_by
+
+_FORGETFUL = ("recreated", "unclean")
+"""Offsets of such logs are used again. With the log, brokers lose the sequence numbers of producers: a
+batch that is sent again can follow a later one."""
+RETENTION = 5_000.0
+"""Milliseconds, of the topic `retained`."""
+_SETTLES = 20_000.0
+"""Milliseconds after a topic was recreated in which acknowledgements for its predecessor may still be reported."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What the ledgers of the producers of a topic say."""
+
+    sent: dict[Identity, float] = field(default_factory=dict)
+    """When: the brokers may append a record soon afterwards, and its acknowledgement may come much later."""
+    acked: dict[Identity, tuple[float, Place]] = field(default_factory=dict)
+
+
+def check_moving(evidence: Evidence) -> Iterator[Verdict]:
+    for group, lives in evidence.of_kind(*MOVING).items():
+        kind, topic = lives[0].started["kind"], lives[0].started["topic"]
+        log = evidence.logs[topic]
+        writers = [
+            life
+            for life in evidence.lives
+            if life.started.get("kind") == "moving_writer" and life.started["topic"] == topic
+        ]
+        written = _written(writers)
+        ownerships, strays = ownerships_of(lives)
+        yield from strays
+        yield from _check_log(kind, writers, log, written)
+        yield from _check_received(kind, group, ownerships, written)
+        yield from check_prompt(evidence, group, topic, [(each, each.received) for each in ownerships])
+        delivered = {delivery.identity for ownership in ownerships for delivery in ownership.received}
+        for identity in sorted(set(log.records.values()) - delivered):
+            yield Verdict("never delivered", group, f"{identity} is in the log")
+        losses = _Losses(evidence, kind, group, lives, ownerships, log, written)
+        kept = set(log.records.values())
+        for identity in written.acked:
+            if identity not in kept and not losses.is_gone(identity):
+                yield Verdict("acknowledged and lost", identity.producer, f"{identity}: {written.acked[identity][1]}")
+            if identity not in delivered and not losses.may_be_missed(identity):
+                yield Verdict("never delivered", group, f"{identity}: {written.acked[identity][1]}")
+
+
+def _written(writers: Iterable[Life]) -> Written:
+    found = Written()
+    for life in writers:
+        for event in life.events:
+            if event.name == "sent":
+                one = Life(life.client, life.number, [event])
+                found.sent.update((Identity(life.name, each[0], each[1]), event.at) for each in sent_by(one))
+            elif event.name == "acked":
+                for partition, number, offset in event.fields["records"]:
+                    found.acked[Identity(life.name, partition, number)] = event.at, (partition, offset)
+    return found
+
+
+def _check_log(kind: str, writers: Sequence[Life], log: TopicLog, written: Written) -> Iterator[Verdict]:
+    for life in writers:
+        own = {place: identity for place, identity in log.records.items() if identity.producer == life.name}
+        yield from check_written_once(life, own.values())
+        if kind not in _FORGETFUL:
+            yield from check_written_order(life, own)
+    for identity in set(log.records.values()) - written.sent.keys():
+        yield Verdict("never sent", identity.producer, str(identity))
+
+
+def _check_received(kind: str, group: str, ownerships: Iterable[Ownership], written: Written) -> Iterator[Verdict]:
+    for ownership in ownerships:
+        offset = -1
+        numbers: dict[str, int] = defaultdict(lambda: -1)
+        for delivery in ownership.received:
+            identity = delivery.identity
+            _, place = written.acked.get(identity, (0.0, (ownership.partition, delivery.offset)))
+            if identity not in written.sent or place != (ownership.partition, delivery.offset):
+                what = f"{identity} at offset {delivery.offset} of {ownership.partition}"
+                yield Verdict("not what was written", f"{group}, {ownership.life.name}", what)
+            is_back = delivery.offset <= offset or identity.number <= numbers[identity.producer]
+            if is_back and kind not in _FORGETFUL:
+                yield Verdict("out of order", ownership.life.name, f"{identity} at {delivery.offset}: {ownership}")
+            offset, numbers[identity.producer] = delivery.offset, identity.number
+
+
+class _Losses:
+    """Which records a topic may have lost, and which of them a consumer may have missed."""
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        kind: str,
+        group: str,
+        lives: Sequence[Life],
+        ownerships: Sequence[Ownership],
+        log: TopicLog,
+        written: Written,
+    ) -> None:
+        self._kind = kind
+        self._written = written
+        self._patience = evidence.patience
+        self._over = max(event.at for life in evidence.lives for event in life.events)
+        self._first = {partition: offsets[0] for partition, offsets in log.visible_offsets.items()}
+        self._recreations = [fault for fault in evidence.faults if fault.kind == "recreate_topic"]
+        self._elections = [fault for fault in evidence.faults if fault.kind == "unclean_election"]
+        self._reported = [
+            (event.at, event.fields["partition"], event.fields["start"], event.fields["end"])
+            for life in lives
+            for event in life.events
+            if event.name == "lost_range"
+        ]
+        self._newest: dict[tuple[int, str], int] = {}
+        for (partition, offset), identity in log.records.items():
+            key = (partition, key_of(identity))
+            self._newest[key] = max(offset, self._newest.get(key, -1))
+        # A member without a committed offset starts at the first record that is left.
+        committed: dict[int, float] = {}
+        for commit in evidence.commits.get(group, ()):
+            committed.setdefault(commit.tp[1], commit.at)
+        self._begun_anew: dict[int, float] = defaultdict(float)
+        for ownership in ownerships:
+            if ownership.begun < committed.get(ownership.partition, float("inf")):
+                self._begun_anew[ownership.partition] = ownership.begun
+
+    def is_gone(self, identity: Identity) -> bool:
+        """Whether the topic may have lost it by the end."""
+        at, place = self._written.acked[identity]
+        if self._kind == "retained":
+            is_first = place[1] < self._first.get(place[0], place[1] + 1)
+            return is_first and self._over - self._written.sent[identity] >= RETENTION
+        if self._kind == "compacted":
+            return self._is_replaced(identity, place)
+        if self._kind == "unclean":
+            return self._is_during_an_election(at)
+        return any(at <= each.ended + _SETTLES for each in self._recreations)
+
+    def may_be_missed(self, identity: Identity) -> bool:
+        """Whether the consumer may have missed it: the topic lost it first."""
+        at, place = self._written.acked[identity]
+        if self._kind == "retained":
+            old = self._written.sent[identity] + RETENTION
+            is_reported = any(
+                old <= when and partition == place[0] and start <= place[1] < end
+                for when, partition, start, end in self._reported
+            )
+            return is_reported or old <= self._begun_anew[place[0]]
+        if self._kind == "compacted":
+            return self._is_replaced(identity, place)
+        if self._kind == "unclean":
+            return self._is_during_an_election(at)
+        return any(each.begun - self._patience <= at <= each.ended + _SETTLES for each in self._recreations)
+
+    def _is_during_an_election(self, at: float) -> bool:
+        """Only records may be lost that were acknowledged while a replica was away."""
+        return any(each.begun <= at <= each.ended for each in self._elections)
+
+    def _is_replaced(self, identity: Identity, place: Place) -> bool:
+        """Whether a later record has its key."""
+        return self._newest.get((place[0], key_of(identity)), -1) > place[1]
