@@ -5,11 +5,13 @@ Tests use unique topics and groups (`Admin.create`, `unique`), so that one broke
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from headrace import LocalBroker
+from headrace.local.kafka_home import DEFAULT_VERSION
 from support.brokers.admin import Admin
 from support.harness.groups import SESSION
 
@@ -27,6 +29,7 @@ _EAGER = {
     "log.cleaner.backoff.ms": 200,
     "log.initial.task.delay.ms": 500,
     "log.retention.check.interval.ms": 500,
+    "log.retention.ms": -1,  # of topics without one: records with old timestamps stay
 }
 # The same for share groups. Their locks last at least 15 seconds by default.
 _EAGER_SHARE_GROUPS = {
@@ -37,11 +40,41 @@ _EAGER_SHARE_GROUPS = {
     "group.share.min.record.lock.duration.ms": 1000,
 }
 _STARTS_WITHIN = 100.0
+KAFKA_VERSION = os.environ.get("KAFKA_VERSION", DEFAULT_VERSION)
+"""`make compatibility` sets others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`@pytest.mark.kafka("4.2")` skips a test with older brokers, as does the group protocol of KIP-848."""
+    for item in items:
+        marker = item.get_closest_marker("kafka")
+        needed = marker.args[0] if marker is not None else _needed_by_parameters(item)
+        if _version(KAFKA_VERSION) < _version(needed):
+            item.add_marker(pytest.mark.skip(reason=f"needs Kafka {needed}; this is {KAFKA_VERSION}"))
+
+
+def _needed_by_parameters(item: pytest.Item) -> str:
+    parameters = getattr(item, "callspec", None)
+    values = () if parameters is None else parameters.params.values()
+    uses_kip_848 = any(_is_kip_848(each) for each in values)
+    return "4.0" if uses_kip_848 else "0.0"
+
+
+def _is_kip_848(value: object) -> bool:
+    """Parameters may be anything, data frames too, which cannot be compared with a name."""
+    if isinstance(value, dict):
+        value = value.get("group_protocol")
+    return isinstance(value, str) and value == "consumer"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")[:2]))
 
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[LocalBroker]:
-    with LocalBroker(properties=_EAGER | _EAGER_SHARE_GROUPS, start_timeout=_STARTS_WITHIN) as broker:
+    properties = _EAGER | _EAGER_SHARE_GROUPS
+    with LocalBroker(properties=properties, version=KAFKA_VERSION, start_timeout=_STARTS_WITHIN) as broker:
         yield broker
 
 
@@ -62,7 +95,8 @@ def cluster() -> Iterator[LocalBroker]:
     """Three brokers in the racks a, b and c. Tests that stop a broker restart it."""
     eager = _EAGER | {"auto.leader.rebalance.enable": False, "replica.fetch.wait.max.ms": 50}
     eager |= {"group.share.min.session.timeout.ms": 1000}
-    with LocalBroker(3, racks=["a", "b", "c"], properties=eager, start_timeout=_STARTS_WITHIN) as cluster:
+    racks = ["a", "b", "c"]
+    with LocalBroker(3, racks=racks, properties=eager, version=KAFKA_VERSION, start_timeout=_STARTS_WITHIN) as cluster:
         yield cluster
 
 

@@ -52,6 +52,7 @@ _PROPERTIES = {
     "listener.name.secure.scram-sha-256.connections.max.reauth.ms": int(SESSION * 1000),
     "group.initial.rebalance.delay.ms": 0,
     "log.retention.check.interval.ms": 500,
+    "log.retention.ms": -1,  # of topics without one: records with old timestamps stay
 }
 
 

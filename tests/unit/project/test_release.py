@@ -75,3 +75,13 @@ def test_the_readme_has_a_quick_start_with_commands_and_python() -> None:
     assert "pip install 'headrace[all]'" in blocks["sh"]
     assert "\nheadrace up " in blocks["sh"]
     assert "localhost:9092" in blocks["python"]
+
+
+def test_the_readme_of_a_release_has_absolute_links_only() -> None:
+    """PyPI shows it outside of the repository."""
+    absolute = runpy.run_path(str(ROOT / ".ci" / "readme_links.py"))["absolute"]
+    readme = absolute((ROOT / "README.md").read_text(), "https://example.org/headrace", "v1.2.0")
+    targets = re.findall(r"\]\(([^)]+)\)", readme)
+    assert "https://example.org/headrace/raw/v1.2.0/docs/freshness.png" in targets
+    assert "https://example.org/headrace/blob/v1.2.0/docs/processing.md#exactly-once" in targets
+    assert [target for target in targets if not target.startswith("https://")] == []

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headrace._aio.run.share_run import ShareRun
 from headrace.errors import ConcurrentUseError, ConfigError, WakeupError
 from support.harness.interrupts import Interrupter, interrupted_everywhere
 from support.harness.share_consumer_in_memory import ShareConsumerDriver
@@ -279,6 +280,28 @@ def test_a_share_run_interrupted_anywhere_accepts_only_handled_records(mode: str
     assert interrupted_everywhere(scenario, every=11) > 200
 
 
+def test_a_run_interrupted_at_its_end_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fixture `no_thread_of_a_client_is_left` looks for threads."""
+    end = ShareRun.end
+
+    def scenario(at: int) -> bool:
+        driver, interrupter = ShareConsumerDriver("sync"), Interrupter(at)
+        driver.answers_at_once()
+
+        def end_interrupted(run: ShareRun) -> None:
+            interrupter.__enter__()
+            end(run)
+
+        monkeypatch.setattr(ShareRun, "end", end_interrupted)
+        with contextlib.suppress(KeyboardInterrupt):
+            driver.consumer.run(lambda record: driver.consumer.wakeup(), concurrency=1)
+        interrupter.__exit__()
+        driver.close()
+        return interrupter.has_raised
+
+    assert interrupted_everywhere(scenario) > 3
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_share_run_handles_records_that_an_iteration_has_not_returned(kind: str) -> None:
     driver = ShareConsumerDriver(kind)
@@ -297,7 +320,11 @@ def test_a_share_run_handles_records_that_an_iteration_has_not_returned(kind: st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_waiting_poll_raises_an_error_that_persists_again_before_its_timeout(kind: str) -> None:
+def test_a_waiting_poll_raises_an_error_that_persists_again_before_its_timeout(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause = 0.5
+    monkeypatch.setattr("headrace._aio.background.RETRIED", pause)  # instead of ten seconds
     driver = ShareConsumerDriver(kind, count=4)
     driver.poll()
     driver.parts.buffer.obstructed(ConfigError("no broker accepts this client"))
@@ -305,4 +332,4 @@ def test_a_waiting_poll_raises_an_error_that_persists_again_before_its_timeout(k
     for _ in range(2):
         with pytest.raises(ConfigError):
             driver.call(driver.consumer.poll, 60.0)
-    assert time.monotonic() - began < 30
+    assert pause <= time.monotonic() - began < 30
