@@ -1,6 +1,6 @@
 # Every target sets up what it needs, once. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-oldest lint wheel docs format bench soak clean
+.PHONY: help setup run test test-rust test-oldest test-spark compatibility lint wheel docs format bench soak clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -23,8 +23,11 @@ SPARK_KILLS ?= 20
 OLDEST_TESTS := $(addprefix tests/unit/,cli config formats local monitor observability protocol records security spark ui) \
   tests/integration/consumer/test_polling.py tests/integration/produce/test_written_records.py
 CHAOS_MINUTES ?= 10
+LEAK_MINUTES ?= 30
 CHAOS_SHRINK ?= 60
 SOURCES := $(shell find rust -name '*.rs' -not -path '*/target/*') $(shell find rust -name Cargo.toml -not -path '*/target/*')
+# With -j, cargo would look for make's jobserver, which commands do not inherit.
+unexport MAKEFLAGS MFLAGS
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,20 +43,32 @@ $(VENV)/.tools: .ci/constraints.txt
 	$(BIN)/pip install -q --disable-pip-version-check -r .ci/constraints.txt
 	@touch $@
 
+# The module is built in two ways into the same file: .ready or .released says which one it is, and the other one is missing.
+# Errors are shown in spite of --quiet.
+BUILD := PIP_QUIET=1 CARGO_TERM_QUIET=true VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet
+
 $(VENV)/.ready: $(VENV)/.tools pyproject.toml $(SOURCES)
-	@echo "building the native part: a minute or two, once and when rust/ has changed"
-	@# Errors are shown all the same.
-	PIP_QUIET=1 CARGO_TERM_QUIET=true VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release
+	@echo "building the native part: a minute, once and when rust/ has changed"
+	@rm -f $(VENV)/.released
+	$(BUILD)
+	@touch $@
+
+$(VENV)/.released: $(VENV)/.tools pyproject.toml $(SOURCES)
+	@echo "building the native part as wheels have it: some minutes, once and when rust/ has changed"
+	@rm -f $(VENV)/.ready
+	$(BUILD) --release
 	@touch $@
 
 run: setup ## Run the traffic pipeline: a broker, a sample, Spark, tables
 	$(BIN)/headrace run pipelines/traffic
 
-test: setup ## Run all tests (broker included), WORKERS=6 at a time; ARGS="…" for pytest runs some of them
-	cd rust && cargo test --quiet --release
+test: setup test-rust ## Run all tests (broker included), WORKERS=6 at a time; ARGS="…" for pytest runs some of them
 	@# As the tests start brokers: a class archive fits the options that it was made with.
 	$(TESTED) -m headrace.local
 	$(PYTEST) $(if $(ARGS),$(ARGS),$(PARALLEL))
+
+test-rust: ## Run the tests of the kernel and the formats, which need neither Python nor a broker
+	cd rust && cargo test --quiet
 
 lint: setup ## ruff, mypy --strict, clippy, import contracts, actionlint
 	$(BIN)/ruff check .
@@ -61,7 +76,7 @@ lint: setup ## ruff, mypy --strict, clippy, import contracts, actionlint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	.ci/lint-workflows
-	cd rust && cargo fmt --check && cargo clippy --quiet --release --all-targets -- -D warnings
+	cd rust && cargo fmt --check && cargo clippy --quiet --all-targets -- -D warnings
 
 wheel: dist/.built ## Build a wheel and an sdist into dist/, and run the quick start with the wheel in an empty environment
 	$(PYTHON) .ci/check_wheel.py
@@ -82,6 +97,24 @@ test-oldest: dist/.built ## Run a part of the tests with the oldest versions tha
 	$(OLDEST)/bin/pip install -q --disable-pip-version-check --no-deps dist/headrace-*.whl
 	JAVA_TOOL_OPTIONS=$(SHORT_LIVED) PYTHONDONTWRITEBYTECODE= $(OLDEST)/bin/python -m pytest -q -n 2 --dist loadscope $(OLDEST_TESTS)
 
+# The newest release of one PySpark version, in an environment of its own. PySpark 4.0 leaves sockets to the garbage collector.
+PYSPARK ?= 4.0
+SPARK_ENV := build/spark-$(PYSPARK)
+SPARK_TESTS := tests/unit/spark tests/cli/test_cli_pipeline.py $(addprefix tests/spark/test_spark_,$(addsuffix .py, \
+  batch committing connect errors exactly_once formats legacy_readers reuse sink sink_exactly_once streaming tables triggers \
+  versions))
+test-spark: dist/.built ## Run the core of the Spark tests with another version: PYSPARK=4.0, 4.1 or 4.2
+	rm -rf $(SPARK_ENV)
+	$(PYTHON) -m venv $(SPARK_ENV)
+	sed 's/^pyspark==.*/pyspark[connect]==$(PYSPARK).*/' .ci/constraints.txt > $(SPARK_ENV)/requirements.txt
+	$(SPARK_ENV)/bin/pip install -q --disable-pip-version-check -r $(SPARK_ENV)/requirements.txt
+	$(SPARK_ENV)/bin/pip install -q --disable-pip-version-check --no-deps dist/headrace-*.whl
+	JAVA_TOOL_OPTIONS=$(SHORT_LIVED) PYTHONDONTWRITEBYTECODE= $(SPARK_ENV)/bin/python -m pytest -q -n 2 --dist loadscope \
+	  -W 'ignore:unclosed <socket:ResourceWarning' $(SPARK_TESTS)
+
+compatibility: setup ## Run the core of the tests with other brokers, Pythons and PySparks; ARGS="--kafka 4.1.2" for some of them
+	nice $(BIN)/python .ci/compatibility.py $(ARGS)
+
 docs: setup ## Build the documentation into site/; VERSION=0.1 adds that version to the branch gh-pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(if $(VERSION),NO_MKDOCS_2_WARNING=1 $(BIN)/mike deploy --update-aliases $(VERSION) latest)
@@ -92,7 +125,7 @@ format: setup ## Format Python and Rust
 	$(BIN)/ruff format .
 	cd rust && cargo fmt
 
-bench: setup ## Compare with other clients; prints a table
+bench: $(VENV)/.released ## Compare with other clients, with the module as wheels have it; prints a table
 	$(BIN)/python -m benchmarks $(ARGS)
 
 soak: export SOAK = 1
@@ -102,17 +135,19 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	mkdir -p rust/fuzz/corpus/decode
 	cd rust/fuzz && cargo +nightly fuzz run decode corpus/decode ../headrace-kernel/tests/data/java -- \
 	  -max_len=4096 -rss_limit_mb=2048 -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
-	for format in json avro protobuf; do (cd rust/fuzz && cargo +nightly fuzz run $$format -- \
+	for format in fetch json avro protobuf; do (cd rust/fuzz && cargo +nightly fuzz run $$format -- \
 	  -max_len=4096 -rss_limit_mb=2048 -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1) || exit 1; done
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest -q -s --timeout=0 $(wildcard tests/unit/*/test_fuzz_*.py)
 	for round in $$(seq $(ROUNDS)); do \
 	  $(BIN)/python -m pytest -q tests/integration/fetch/test_failover.py tests/integration/fetch/test_replicas.py || exit 1; done
 	PYTHONPATH=tests $(BIN)/python -m simulation --seeds $(SEEDS) --crowds 3
 	PYTHONPATH=tests $(BIN)/python -m simulation.crashes --seeds $$((100 * $(SEEDS)))
+	PYTHONPATH=tests $(BIN)/python -m simulation.writing --seeds $$((10 * $(SEEDS)))
+	PYTHONPATH=tests $(TESTED) -m leaks --minutes $(LEAK_MINUTES)
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/group/test_group_failover.py
 	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/lanes/test_lanes_killed.py
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/group/test_orderly_handovers.py
-	PYTHONPATH=tests $(TESTED) -m chaos --minutes $(CHAOS_MINUTES) --shrink-minutes $(CHAOS_SHRINK)
+	PYTHONPATH=tests $(TESTED) -m chaos --minutes $(CHAOS_MINUTES) --shrink-minutes $(CHAOS_SHRINK) --moving --with clocks disks
 	ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q -m soak tests
 
 clean: ## Remove what was built here

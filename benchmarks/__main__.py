@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from headrace import _native
 from headrace.local import LocalBrokerError
 
 from . import pinning, process, report
@@ -25,6 +26,9 @@ Named = TypeVar("Named", Contender, Writer)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    if not _native.IS_RELEASE:
+        print("The native module is built for development. `make bench` builds it as wheels have it.", file=sys.stderr)
+        return 1
     # SIGTERM runs the same finally clauses as Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parts = _chosen_parts(options)

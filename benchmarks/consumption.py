@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .readers import Job, Meter
+from .readers.tables import counted
 
 if TYPE_CHECKING:
     from headrace import Consumer, Records
@@ -70,8 +71,7 @@ def _read(job: Job, use: Callable[[Records], tuple[int, int]], **settings: Any) 
 
 
 def _table(records: Records) -> tuple[int, int]:
-    table = records.to_arrow()
-    return table.num_rows, table.nbytes
+    return counted(records.to_arrow())
 
 
 def _values(records: Records) -> tuple[int, int]:

@@ -83,7 +83,7 @@ def reading_of_java(output: str) -> Reading:
 COLUMNAR = _reader(
     "headrace columnar",
     "with_headrace.columnar",
-    "`poll()` with `max.poll.records=-1` and `to_arrow()` for each result; rows and bytes of all columns are "
+    "`poll()` with `max.poll.records=-1` and `to_arrow()` for each result; rows and bytes of values are "
     "counted. All other settings are the defaults.",
 )
 COLUMNAR_OBSERVED = _reader(

@@ -23,6 +23,7 @@ from .contenders import reading_of_child, reading_of_java
 from .markdown import count, markdown_table
 from .process import CommandFailed, run
 from .readers import Job, Meter
+from .readers.tables import counted
 
 if TYPE_CHECKING:
     from headrace import Consumer
@@ -46,8 +47,7 @@ def columnar(job: Job) -> dict[str, Any]:
     meter = Meter(job.records)
     with _headrace(job, meter, max_poll_records=-1) as consumer:
         while True:
-            table = consumer.poll(1.0).to_arrow()
-            if meter.add(table.num_rows, table.nbytes):
+            if meter.add(*counted(consumer.poll(1.0).to_arrow())):
                 return _reading(meter)
 
 

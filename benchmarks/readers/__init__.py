@@ -39,7 +39,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of a reader. `cpu_seconds` is that of the loop alone; None if unknown."""
+    """The result of a reader. `bytes` are those of values. `cpu_seconds` is that of the loop alone; None if unknown."""
 
     records: int
     bytes: int
@@ -66,7 +66,8 @@ class Meter:
         return self._wanted - self._records
 
     def add(self, records: int, nbytes: int) -> bool:
-        """Count records; return whether all have come. Raises TimeoutError when none have come for a while."""
+        """Count records and the bytes of their values; return whether all have come. Raises TimeoutError when none have
+        come for a while."""
         if records == 0:
             self._check_progress()
             return False

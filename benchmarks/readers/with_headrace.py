@@ -6,6 +6,7 @@ from headrace import Consumer, Records, TopicPartition
 
 from ..observed import observed
 from . import Job, Meter
+from .tables import counted
 
 
 def columnar(job: Job, meter: Meter) -> None:
@@ -35,13 +36,13 @@ def by_record_unlimited(job: Job, meter: Meter) -> None:
 
 
 def _tables(job: Job, meter: Meter, **settings: int) -> None:
+    """Counts rows and the bytes of values, but not those of the other columns."""
     # The first table imports pyarrow and perhaps pandas, which must not be measured.
     Records().to_arrow()
     with Consumer(bootstrap_servers=job.servers, **settings) as consumer:
         _begin(consumer, job, meter)
         while True:
-            table = consumer.poll(1.0).to_arrow()
-            if meter.add(table.num_rows, table.nbytes):
+            if meter.add(*counted(consumer.poll(1.0).to_arrow())):
                 return
 
 

@@ -85,9 +85,10 @@ def test_the_tutorial_ends_with_one_invoice_for_each_order(programs: Path) -> No
         assert wait_for_line(process, is_done) == "999 handled, 1 dead letters, 0 to do\n"
         interrupt(process)
     with started(programs, "invoices.py") as process:
-        wait_for_line(process, lambda line: not line.startswith(("started", "0 handled")))
+        # Some transactions are committed by then, also on a busy machine.
+        wait_for_line(process, lambda line: line[0].isdigit() and int(line.split()[0]) >= 200)
         os.kill(process.pid, signal.SIGKILL)
     with started(programs, "invoices.py") as process:
-        assert int(wait_for_line(process, is_done).split()[0]) < 1000, "it was killed too late"
+        assert int(wait_for_line(process, is_done).split()[0]) < 1000, "it was killed too early"
         interrupt(process)
     assert output_of(programs, "check.py") == shown_after("python check.py")

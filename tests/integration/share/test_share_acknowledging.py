@@ -17,6 +17,8 @@ from support.harness.retries import patiently
 from support.harness.share_consumers import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
 from support.harness.waiting import wait_for
 
+pytestmark = pytest.mark.kafka("4.2")
+
 LOCK = 1.5
 Heard = list[tuple[dict[TopicPartition, list[range]], Any]]
 
@@ -262,6 +264,7 @@ def test_acknowledgements_are_sent_soon_although_nothing_is_fetched(
     wait_for("the acknowledgement", lambda: consumer.metrics()["acknowledgements"], timeout=5)
 
 
+@pytest.mark.kafka("4.3")  # share.delivery.count.limit
 def test_a_released_record_is_dropped_at_the_delivery_count_limit(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:

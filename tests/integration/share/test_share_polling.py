@@ -14,6 +14,8 @@ from support.brokers.produce import numbered
 from support.harness.share_consumers import MakeShareConsumer, offsets, poll_nothing, poll_some, put, share_group
 from support.harness.waiting import wait_for
 
+pytestmark = pytest.mark.kafka("4.2")
+
 
 def test_a_share_consumer_reads_all_records_once_and_polls_accept_them(
     make_share: MakeShareConsumer, servers: str, admin: Admin

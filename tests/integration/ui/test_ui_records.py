@@ -34,13 +34,14 @@ def test_the_newest_records_of_all_partitions_come_first(servers: str, admin: Ad
 def test_keys_values_and_headers_are_shown_as_text_or_hexadecimal(servers: str, admin: Admin) -> None:
     topic = admin.create("shown")
     headers = [("trace", b"1"), ("none", None), ("raw", b"\xff\x00")]
+    at = round(time.time() * 1000)  # retention would delete older ones at any time
     write(
         servers,
         topic,
         [
-            Outgoing("grün <b>".encode(), key=b"k", timestamp=1, headers=headers),
-            Outgoing(None, key=b"\xff\xfe", timestamp=2),
-            Outgoing(b"x" * 10_000, timestamp=3),
+            Outgoing("grün <b>".encode(), key=b"k", timestamp=at + 1, headers=headers),
+            Outgoing(None, key=b"\xff\xfe", timestamp=at + 2),
+            Outgoing(b"x" * 10_000, timestamp=at + 3),
         ],
     )
     long, null, text = newest(servers, topic)

@@ -8,12 +8,14 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import contenders as who
 from benchmarks import joining, latency, polling, rebalancing
+from benchmarks.__main__ import main
 from benchmarks.child import find
 from benchmarks.datasets import Dataset, datasets, lines
 from benchmarks.markdown import markdown_table
@@ -22,6 +24,8 @@ from benchmarks.readers import Job, Meter, Reading
 from benchmarks.report import Results as Found
 from benchmarks.report import results
 from benchmarks.results import Figures, Measurement, Outcome, Table, poll_targets, ratio, summarize, targets
+from benchmarks.run import compile_modules
+from headrace import _native
 
 JOB = Job("127.0.0.1:9092", "a-topic", 6, 1000)
 PLAIN = Dataset(100, "none", 1_000_000)
@@ -220,3 +224,23 @@ def test_a_failed_benchmark_command_raises_its_last_line() -> None:
 def test_a_benchmark_command_past_its_timeout_fails() -> None:
     with pytest.raises(CommandFailed, match="not done in 1 s"):
         run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=1)  # longer than the timeout
+
+
+def test_a_module_that_is_built_for_development_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_native, "IS_RELEASE", False)
+    assert main(["--quick"]) == 1
+    assert "make bench" in capsys.readouterr().err
+
+
+def test_measured_processes_find_compiled_modules_although_python_writes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "module.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = [sys.executable, "-c", "import os, module; print(os.path.exists(module.__cached__))"]
+    assert run(command, timeout=60).output == "False\n"
+    compile_modules(tmp_path)
+    assert run(command, timeout=60).output == "True\n"

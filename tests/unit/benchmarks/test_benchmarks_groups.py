@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 
@@ -11,6 +12,7 @@ import pytest
 from benchmarks import consumption, crowds, joining, rebalancing, wide_topics
 from benchmarks.group_report import sections
 from benchmarks.groups import Groups
+from benchmarks.process import run
 from benchmarks.readers import Job
 from benchmarks.rebalancing import Ledger, Member
 from benchmarks.results import Measurement, Outcome
@@ -159,3 +161,9 @@ def test_a_group_benchmark_job_survives_its_command_line() -> None:
     from benchmarks.child import command
 
     assert Job(**json.loads(command("joining.headrace", JOB)[-1])) == JOB
+
+
+def test_a_wide_topic_s_time_starts_before_any_client_is_imported() -> None:
+    clients = "{'headrace', 'confluent_kafka'} & set(sys.modules)"
+    code = f"import sys, benchmarks.child, benchmarks.wide_topics; print({clients})"
+    assert run([sys.executable, "-c", code], timeout=60).output == "set()\n"
