@@ -282,12 +282,12 @@ class LocalBroker:
         self._wait_until_ready(broker_ids, start)
 
     def pause(self, broker_id: int) -> None:
-        """Send SIGSTOP: connections stay open, but the broker does not respond."""
-        self._process(broker_id).send_signal(signal.SIGSTOP)
+        """Send SIGSTOP: connections stay open, but the broker does not respond. Returns when the broker has stopped."""
+        self._process(broker_id).pause()
 
     def resume(self, broker_id: int) -> None:
         """Send SIGCONT."""
-        self._process(broker_id).send_signal(signal.SIGCONT)
+        self._process(broker_id).resume()
 
     def run_tool(
         self, main_class: str, *args: str, input: str | None = None, timeout: float | None = None

@@ -18,6 +18,7 @@ from .errors import LocalBrokerError
 
 _GUARD = Path(__file__).with_name("guard.py")
 _GUARD_STARTS_WITHIN = 30.0
+_PAUSES_WITHIN = 10.0
 
 
 class GuardedProcess:
@@ -96,6 +97,21 @@ class GuardedProcess:
         if self._status >= 0 and self._guard.poll() is None:
             os.kill(self.pid, number)
 
+    def pause(self) -> None:
+        """Send SIGSTOP. Returns when all threads have stopped (on systems without /proc, when the signal is sent).
+
+        The kernel stops the other threads when the thread that got the signal runs. On a busy machine, that takes tens
+        of milliseconds, in which a broker still answers requests.
+        """
+        self.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + _PAUSES_WITHIN
+        while time.monotonic() < deadline and self.is_alive() and not _has_stopped(self.pid):
+            time.sleep(0.001)  # the kernel reports a stop to the parent only, which is the guard
+
+    def resume(self) -> None:
+        """Send SIGCONT."""
+        self.send_signal(signal.SIGCONT)
+
     def kill_group(self) -> None:
         """Send SIGKILL to the process and its children, such as a JVM, which would take seconds to end."""
         if self._status >= 0 and self._guard.poll() is None:
@@ -126,6 +142,15 @@ class GuardedProcess:
         self._guard.returncode = 0
         os.close(self._status)
         self._status = -1
+
+
+def _has_stopped(pid: int) -> bool:
+    """True as well if the process has ended, or if the system has no /proc."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            if stat.read_bytes().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X"):
+                return False
+    return True
 
 
 _alive: weakref.WeakSet[GuardedProcess] = weakref.WeakSet()

@@ -218,12 +218,12 @@ class LocalRegistry:
         self._wait()
 
     def pause(self) -> None:
-        """Send SIGSTOP: connections stay open, but the registry does not respond."""
-        self._live_process().send_signal(signal.SIGSTOP)
+        """Send SIGSTOP: connections stay open, but the registry does not respond. Returns when it has stopped."""
+        self._live_process().pause()
 
     def resume(self) -> None:
         """Send SIGCONT."""
-        self._live_process().send_signal(signal.SIGCONT)
+        self._live_process().resume()
 
     def abandon(self, keep_log: bool = False) -> None:
         """End the process at once, and unlock the directory. Delete it if it is temporary, except for the log if

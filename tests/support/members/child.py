@@ -43,10 +43,10 @@ class Child:
         self.process.send_signal(signal.SIGKILL)
 
     def pause(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
+        self.process.pause()
 
     def resume(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
+        self.process.resume()
 
 
 def wait_for_news(

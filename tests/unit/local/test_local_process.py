@@ -155,6 +155,34 @@ def test_grace_is_for_those_who_go_and_the_rest_is_killed() -> None:
     patiently(scenario)
 
 
+BUSY_THREADS = [
+    sys.executable,
+    "-c",
+    "import threading, time\n"
+    "nap = lambda: [time.sleep(1e-5) for _ in range(3_000_000)]\n"
+    "for _ in range(8): threading.Thread(target=nap, daemon=True).start()\n"
+    "time.sleep(60)",
+]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show the states of threads")
+def test_no_thread_runs_after_a_pause() -> None:
+    def states() -> set[bytes]:
+        stats = Path(f"/proc/{process.pid}/task").glob("*/stat")
+        return {each.read_bytes().rpartition(b")")[2].split()[0] for each in stats}
+
+    process = GuardedProcess(BUSY_THREADS, output=subprocess.DEVNULL)
+    try:
+        assert eventually(lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) == 9)
+        for _ in range(100):
+            process.pause()
+            assert states() == {b"T"}
+            process.resume()
+            assert eventually(lambda: states() != {b"T"})
+    finally:
+        process.close()
+
+
 def test_a_stopped_process_ends_too() -> None:
     parent, pid = owner(f"""
         p = GuardedProcess({SLEEP}, output=-3, grace=20)
