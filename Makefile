@@ -147,7 +147,7 @@ soak: setup ## The long forms: minutes of fuzzing, thousands of simulated groups
 	ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q tests/integration/group/test_group_failover.py
 	ROUNDS=$(KILLS) $(BIN)/python -m pytest -q tests/integration/lanes/test_lanes_killed.py
 	SECONDS=$(SECONDS) $(BIN)/python -m pytest -q tests/integration/group/test_orderly_handovers.py
-	PYTHONPATH=tests $(TESTED) -m chaos --minutes $(CHAOS_MINUTES) --shrink-minutes $(CHAOS_SHRINK) --moving --with clocks disks
+	PYTHONPATH=tests $(TESTED) -m chaos --minutes $(CHAOS_MINUTES) --shrink-minutes $(CHAOS_SHRINK) --moving --with clocks disks certificates
 	ROUNDS=$(SPARK_KILLS) $(BIN)/python -m pytest -q -m soak tests
 
 clean: ## Remove what was built here

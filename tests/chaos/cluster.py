@@ -22,6 +22,7 @@ from support.harness.waiting import wait_for
 from support.ledgers.commit_history import Commit, commit_history
 
 from .clients.process import SESSION_MS
+from .certificates import Certificates
 from .disks import Disks
 from .evidence import Place, TopicLog
 from .identity import parse_identity
@@ -92,8 +93,15 @@ _CONFIGS: dict[str, dict[str, Any]] = {
 class Cluster:
     """Topics, groups and proxies on running brokers. Faults of brokers must not overlap: see `brokers_lock`."""
 
-    def __init__(self, brokers: LocalBroker, clients: Iterable[Client], disks: Disks | None = None) -> None:
+    def __init__(
+        self,
+        brokers: LocalBroker,
+        clients: Iterable[Client],
+        disks: Disks | None = None,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.disks = disks
+        self._certificates = certificates
         self._elections = 0
         self.brokers = brokers
         self.servers = brokers.bootstrap_servers
@@ -101,7 +109,10 @@ class Cluster:
         """LocalBroker serves one thread at a time."""
         self.admin = Admin(self.servers)
         self._stack = ExitStack()
-        self.proxies = {broker: self._stack.enter_context(Proxy(brokers.address(broker))) for broker in brokers.brokers}
+        self.proxies = {
+            broker: self._stack.enter_context(Proxy(brokers.address(broker), certificates and certificates.context()))
+            for broker in brokers.brokers
+        }
         kinds = {client.kind for client in clients}
         self.written = [PLAIN, TX, *(name for name in (TYPED, *MOVING) if name in {each.topic for each in clients})]
         """Names of the topics of producers."""
@@ -138,6 +149,17 @@ class Cluster:
         """The port of each proxy, by the port of its broker."""
         addresses = {broker: self.brokers.address(broker) for broker in self.proxies}
         return {int(addresses[broker].rsplit(":", 1)[1]): proxy.port for broker, proxy in self.proxies.items()}
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """What a client needs besides the address to connect to the proxies."""
+        return {} if self._certificates is None else self._certificates.client_settings
+
+    def renew_certificates(self) -> None:
+        assert self._certificates is not None
+        self._certificates.renew()
+        for proxy in self.proxies.values():
+            proxy.renew(self._certificates.context())
 
     # -- faults of brokers, which take as long as a restart ------------------------------------------------------------
 

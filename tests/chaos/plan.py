@@ -26,6 +26,7 @@ SPARK_TOPICS: Mapping[str, str] = {
     "spark_sink_once": TX,
 }
 SPARK_KINDS = tuple(SPARK_TOPICS)
+RENEWAL = "renew_certificates"
 COPIERS = ("exactly_once", "spark_sink", "spark_sink_once")
 """Kinds that write what they read to a topic of their own."""
 
@@ -146,8 +147,12 @@ KINDS = tuple(_WEIGHTS)
 _SPARK_WEIGHTS: Mapping[str, int] = {"kill_driver": 3, "kill_worker": 4}
 """In plans with Spark queries. A driver is its Python process and its JVM; workers run the source and the tasks."""
 SPARK_FAULTS = tuple(_SPARK_WEIGHTS)
-EXTRAS: Mapping[str, Mapping[str, int]] = {"clocks": {"jump_clock": 3}, "disks": {"full_disk": 2}}
-"""Faults that need something of the machine: a C compiler, or the permission to mount file systems."""
+EXTRAS: Mapping[str, Mapping[str, int]] = {
+    "clocks": {"jump_clock": 3},
+    "disks": {"full_disk": 2},
+    "certificates": {RENEWAL: 2},
+}
+"""Faults that need a C compiler, the permission to mount file systems, or TLS between clients and proxies."""
 _TOPIC_WEIGHTS: Mapping[str, Mapping[str, int]] = {
     "recreated": {"recreate_topic": 3},
     "unclean": {"unclean_election": 3},
@@ -216,6 +221,8 @@ def _target(kind: str, dice: random.Random, clients: Sequence[Client]) -> str:
         return "recreated"
     if kind == "unclean_election":
         return "broker-pair"
+    if kind == RENEWAL:
+        return "proxy-all"
     if kind in SPARK_FAULTS:
         return dice.choice([client for client in clients if client.is_spark]).name
     if kind == "rolling_restart":

@@ -99,6 +99,7 @@ class Processes:
             ledger=self._ledgers / f"{client.name}.{life}.jsonl",
             servers=self._cluster.servers,
             ports=self._cluster.ports,
+            security=self._cluster.client_settings,
         )
         module = "spark" if client.is_spark else _MODULES.get(client.kind, "member")
         command = [sys.executable, "-m", f"chaos.clients.{module}", spec]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 
 from support.harness.loop_thread import ProxyThread, until_one_ends
 
@@ -48,8 +49,9 @@ class FrameBoundaries:
 class Proxy(ProxyThread):
     """Any thread may command it."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(target, "chaos proxy")
+        self._tls = tls
         self._delay = 0.0
         self._jitter = 0.0
         self._halves = 0
@@ -83,12 +85,26 @@ class Proxy(ProxyThread):
         """Forward nothing. Bytes are kept, as TCP would, and forwarded afterwards."""
         self._loop.call_soon_threadsafe(self._flow.clear if is_on else self._flow.set)
 
+    def renew(self, tls: ssl.SSLContext) -> None:
+        """Listen on the same port with another certificate, and close all connections."""
+        self._run(self._renew(tls))
+
     # -- on the loop -------------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
         self._flow = asyncio.Event()
         self._flow.set()
-        await super()._start()
+        await self._listen()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _renew(self, tls: ssl.SSLContext) -> None:
+        self._server.close()
+        self._cut()
+        self._tls = tls
+        await self._listen()
 
     def _cut(self) -> None:
         for link in self._links:

@@ -13,12 +13,13 @@ from pathlib import Path
 from headrace import LocalBroker
 from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
 
+from .certificates import Certificates
 from .clocks import library
 from .cluster import SHARES, Cluster
 from .disks import Disks
 from .evidence import Evidence, Happened, TopicLog, save
 from .ledger import milliseconds
-from .plan import MOVING, PLAIN, Client, Fault, Plan
+from .plan import MOVING, PLAIN, RENEWAL, Client, Fault, Plan
 from .processes import Processes
 from .rules.copies import SINKS
 from .rules.queries import DRIVER_PATIENCE
@@ -39,8 +40,10 @@ def run_plan(plan: Plan, brokers: LocalBroker, directory: Path, disks: Disks | N
     """Run the plan and save the evidence below `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "plan.json").write_text(plan.to_json())
-    cluster = Cluster(brokers, plan.clients, disks)
-    processes = Processes(cluster, directory, any(fault.kind == "jump_clock" for fault in plan.faults))
+    kinds = {fault.kind for fault in plan.faults}
+    certificates = Certificates(directory / "certificates") if RENEWAL in kinds else None
+    cluster = Cluster(brokers, plan.clients, disks, certificates)
+    processes = Processes(cluster, directory, "jump_clock" in kinds)
     try:
         return _Run(plan, cluster, processes, directory).run()
     finally:
@@ -112,6 +115,8 @@ class _Run:
                 log.warning("%s needs a C compiler, and Linux", fault.kind)
                 return
             heal = self._begin_jump(fault)
+        elif fault.kind == RENEWAL:
+            self._cluster.renew_certificates()
         elif fault.target.startswith("proxy-"):
             heal = self._begin_proxy(fault)
         else:

@@ -4,6 +4,7 @@ name, life, kind, topic, group, target      who it is
 ledger                                      the file that it appends to
 directory                                   where it may keep files for its successors
 servers, ports                              brokers, and the proxies to use instead of their ports
+security                                    the settings for connections to the proxies
 is_typed                                    whether values are JSON
 """
 
@@ -41,6 +42,7 @@ class Process:
         self.client: str = spec["name"]
         self.directory: str = spec["directory"]
         self.ports: dict[str, int] = spec["ports"]
+        self.security: dict[str, str] = spec["security"]
         self._is_typed: bool = spec["is_typed"]
         self.dice = random.Random(self.name)
         self.ledger = LedgerWriter(Path(spec["ledger"]))
@@ -58,7 +60,8 @@ class Process:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"bootstrap_servers": self.servers, "client_id": self.client, **COMMON}
+        security = {name.replace(".", "_"): value for name, value in self.security.items()}
+        return {"bootstrap_servers": self.servers, "client_id": self.client, **COMMON, **security}
 
 
 def start() -> Process:

@@ -68,6 +68,7 @@ class Driver:
             "kafka.bootstrap.servers": process.servers,
             "kafka.request.timeout.ms": "8000",
             "kafka.metadata.max.age.ms": "3000",
+            **{f"kafka.{name}": value for name, value in process.security.items()},
         }
         paths = [str(_TESTS / "chaos" / "redirected"), str(_TESTS), os.environ.get("PYTHONPATH", "")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

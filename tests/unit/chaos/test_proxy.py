@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import socketserver
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -13,29 +11,10 @@ import pytest
 from chaos.proxy import FrameBoundaries, Proxy
 
 
-class _Echo(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := self.request.recv(1000):
-                self.request.sendall(data)
-
-
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
-
-
 @pytest.fixture
-def proxy() -> Iterator[Proxy]:
-    with _Server(("127.0.0.1", 0), _Echo) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            with Proxy(f"127.0.0.1:{server.server_address[1]}") as proxy:
-                yield proxy
-        finally:
-            server.shutdown()
-            thread.join()
+def proxy(echo: str) -> Iterator[Proxy]:
+    with Proxy(echo) as proxy:
+        yield proxy
 
 
 @pytest.fixture
