@@ -1,6 +1,6 @@
 """Certificates that are renewed while clients run. The proxies speak TLS with clients that have a certificate.
 
-Each renewal has a new CA. As an operator would do it, the files of the clients are replaced first, then the certificates
+Each renewal has a new CA. As an operator would do it, the files of clients are replaced first, then the certificates
 of the proxies, and the former CA stays trusted until the next renewal.
 """
 

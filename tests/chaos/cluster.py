@@ -21,8 +21,8 @@ from support.brokers.topic_contents import oracle_rows
 from support.harness.waiting import wait_for
 from support.ledgers.commit_history import Commit, commit_history
 
-from .clients.process import SESSION_MS
 from .certificates import Certificates
+from .clients.process import SESSION_MS
 from .disks import Disks
 from .evidence import Place, TopicLog
 from .identity import parse_identity
