@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from ..evidence import Evidence, Place, TopicLog, Verdict
@@ -46,13 +46,31 @@ def _deliveries(lives: Sequence[Life]) -> dict[Place, list[tuple[Life, Delivery]
 def _check_returned_once(
     evidence: Evidence, group: str, deliveries: dict[Place, list[tuple[Life, Delivery]]]
 ) -> Iterator[Verdict]:
-    """A poll returns an acquired record once: the next delivery has a higher count. A new leader may not know the
-    count, since brokers do not save it when they deliver."""
+    """A poll returns an acquired record once: the next delivery has a higher count.
+
+    Brokers do not save the count when they deliver. A new leader may not know it, and neither does a leader that lost
+    the connection to the only member: the member then knows that its acknowledgement was rejected.
+    """
+    rejected = _rejections(life for found in deliveries.values() for life, _ in found)
     for place, found in deliveries.items():
         for (life, first), (other, second) in pairwise(found):
             is_same = life is other and first.lane == second.lane is not None
+            if any(first.at <= at <= second.at for at in rejected.get((life.name, place), ())):
+                continue
             if is_same and evidence.are_brokers_well(first.at - LOCK, second.at):
                 yield Verdict("returned twice", group, f"{place} by {life.name}, delivery {first.lane}")
+
+
+def _rejections(lives: Iterable[Life]) -> dict[tuple[str, Place], list[float]]:
+    """When acknowledgements of a record failed, by the name of a process and the record's place."""
+    found: dict[tuple[str, Place], list[float]] = defaultdict(list)
+    for life in {life.name: life for life in lives}.values():
+        for event in life.events:
+            if event.name == "rejected":
+                for partition, start, end in event.fields["ranges"]:
+                    for offset in range(start, end):
+                        found[life.name, (partition, offset)].append(event.at)
+    return found
 
 
 def _check_accepted(

@@ -315,6 +315,16 @@ def test_a_lane_that_delivers_what_both_logs_have_is_found() -> None:
     assert rules(evidence(dead, heir, commits={"lanes": marks})) == {"lane commits"}
 
 
+def test_a_record_may_have_the_same_delivery_count_after_its_acknowledgement_was_rejected() -> None:
+    """The broker forgot the count, because the connection of the group's only member broke."""
+
+    def broken(events: list[Event]) -> list[Event]:
+        rejected = Event(events[1].at, "rejected", {"ranges": [[0, 0, 10]], "error": "NetworkError"})
+        return [*events[:2], rejected, *events[1:]]
+
+    assert rules(evidence(with_events(SHARER, broken))) == set()
+
+
 AGAIN = life("o", "share_explicit", (200, "received", received(0, 10)))
 
 
