@@ -151,7 +151,11 @@ def spark_version(home: Path) -> str | None:
 def _writable(cache: Path) -> tuple[str, int]:
     """Why the directory, or the one in which it would be created, cannot be written; and its free space in bytes."""
     there = next(path for path in (cache, *cache.parents) if path.exists())
-    error = "" if os.access(there, os.W_OK | os.X_OK) and there.is_dir() else f"no permission to write {there}"
+    error = ""
+    if not there.is_dir():
+        error = f"{there} is not a directory"
+    elif not os.access(there, os.W_OK | os.X_OK):
+        error = f"no permission to write {there}"
     return error, shutil.disk_usage(there).free
 
 

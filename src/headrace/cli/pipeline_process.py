@@ -32,20 +32,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HeadraceError
-from ..local.ports import free_ports
 from .pipeline_catalog import PipelineTable, named_tables, quoted, restore, save
-from .pipeline_progress import logging_properties, read_progress
+from .pipeline_progress import read_progress
 from .pipeline_rows import count_rows, queries_with_unread_files
-from .spark_archive import SparkArchive
 from .spark_errors import one_line
+from .spark_server import CATALOG_SETTING, IN_MEMORY, PROGRESS, TABLES, SparkServer, is_remote
 
 SHOW, SHOW_TOPIC, CHART = "headrace.show", "headrace.show.topic", "headrace.chart"
-CATALOG, TABLES, PROGRESS, LOGGING = "catalog.json", "tables", "progress.log", "log4j2.properties"
-_CATALOG_SETTING, _IN_MEMORY = "spark.sql.catalogImplementation", "in-memory"
+CATALOG = "catalog.json"
 _MOST_ROWS, _MOST_POINTS = 20, 20_000
-# Names of settings that Spark does not log: its default, Java's login configuration, keys, and certificates, whose
-# value may contain a key.
-REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem|certificate[.]chain|certificate[.]pem"
 _SCRATCH = "headrace_definitions"
 _SETTINGS_WITHIN = 1800.0  # a broker may have to be downloaded; the guard ends this process if the command ends
 _LOOK_EVERY = 0.05
@@ -87,14 +82,16 @@ def main(path: str) -> int:
 
 
 def _run(task: Task, event_log: _EventLog) -> None:
-    from pyspark.pipelines import cli
-
-    spec = cli.load_pipeline_spec(Path(task.spec))
     begun = time.monotonic()
     event_log.write(stage="starting Spark")
+    server = SparkServer(task.master, Path(task.state), Path(task.scratch))
+    server.launch({**_configuration_in(Path(task.spec)), **task.configuration})
+
+    from pyspark.pipelines import cli  # takes as long as the JVM that starts meanwhile
+
+    spec = cli.load_pipeline_spec(Path(task.spec))
     configuration = {**spec.configuration, **task.configuration}
-    archive = None if _is_remote(task) else SparkArchive()
-    spark = _session(task, configuration, archive)
+    spark = server.connect()
     pipeline = _Pipeline(spark, task, spec, event_log)
     pipeline.open_catalog()
     spark_seconds = time.monotonic() - begun
@@ -122,11 +119,22 @@ def _run(task: Task, event_log: _EventLog) -> None:
         chart=_shown(spark, later.get(CHART), _MOST_POINTS),
         topic=later.get(SHOW_TOPIC),
         location=next((table.location for table, _ in counted if table.short_name == main), None),
-        saves_classes=archive is not None and archive.is_missing,
+        saves_classes=server.saves_classes,
     )
-    if archive is not None and archive.is_missing:
-        archive.write(_jvm())
+    if server.saves_classes:
+        server.save_classes()
         os._exit(0)  # otherwise the session looks for its server for a minute
+
+
+def _configuration_in(spec: Path) -> dict[str, str]:
+    """The settings in the file of the project. Spark checks it later, and reports what is wrong with it."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(spec.read_text())["configuration"]
+        return {str(name): str(value) for name, value in found.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError):
+        return {}
 
 
 def _await_settings(path: Path) -> dict[str, str]:
@@ -159,7 +167,7 @@ class _Pipeline:
         self._catalog = Path(task.state) / CATALOG
         self._database = spec.database or "default"
         self._known: list[PipelineTable] = []  # in a catalog of our own: asking it takes long
-        self._has_own_catalog = not _is_remote(task) and spark.conf.get(_CATALOG_SETTING, "") == _IN_MEMORY
+        self._has_own_catalog = not is_remote(task.master) and spark.conf.get(CATALOG_SETTING, "") == IN_MEMORY
 
     def open_catalog(self) -> None:
         """Create the saved tables, and the database of the pipeline in a catalog of our own."""
@@ -167,7 +175,7 @@ class _Pipeline:
             self._known = restore(self._spark, self._catalog, Path(self._task.state) / TABLES)
         if self._spec.catalog:
             self._spark.catalog.setCurrentCatalog(self._spec.catalog)
-        if self._spec.database and not _is_remote(self._task):
+        if self._spec.database and not is_remote(self._task.master):
             self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted(self._spec.database)}")
         self._spark.catalog.setCurrentDatabase(self._database)
 
@@ -259,34 +267,6 @@ class _Pipeline:
             self._known = save(self._spark, self._catalog, ignored=_SCRATCH)
 
 
-def _is_remote(task: Task) -> bool:
-    """Whether Spark is a running Connect server."""
-    return task.master.startswith("sc://")
-
-
-def _jvm() -> Any:
-    from pyspark import SparkContext
-
-    gateway: Any = SparkContext._gateway
-    return gateway.proc
-
-
-def _session(task: Task, configuration: Mapping[str, str], archive: SparkArchive | None) -> Any:
-    """Start a Spark Connect server, unless the master is one, and connect to it: pipelines need Spark Connect."""
-    from pyspark.sql.connect.session import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    url = task.master
-    if not _is_remote(task):
-        # As SparkSession.builder does, but with another port: 15002 may be in use.
-        (port,) = free_ports(1)
-        os.environ["SPARK_LOCAL_REMOTE"] = "1"
-        SparkSession._start_connect_server(task.master, _server_settings(task, configuration, port, archive))
-        url = f"sc://localhost:{port}"
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    return SparkSession.builder.remote(url).getOrCreate()
-
-
 def _configure(spark: Any, task: Task, configuration: Mapping[str, str], event_log: _EventLog) -> dict[str, str]:
     """Set and return the settings for the pipeline. The others apply to the start of Spark and cannot be changed
     later."""
@@ -297,37 +277,11 @@ def _configure(spark: Any, task: Task, configuration: Mapping[str, str], event_l
     }
     for name, value in later.items():
         spark.conf.set(name, value)
-    if _is_remote(task) and (late := sorted(configuration.keys() - later.keys())):
+    if is_remote(task.master) and (late := sorted(configuration.keys() - later.keys())):
         event_log.write(
             warning=f"these settings have no effect, because the server is already running: {', '.join(late)}"
         )
     return later
-
-
-def _server_settings(
-    task: Task, configuration: Mapping[str, str], port: int, archive: SparkArchive | None
-) -> dict[str, str]:
-    """Settings of the server. They are on the command line of the JVM, which all users can see: no credentials for
-    Kafka."""
-    home = Path(task.state).absolute()
-    (home / LOGGING).write_text(logging_properties(home / PROGRESS))
-    found = {
-        _CATALOG_SETTING: _IN_MEMORY,
-        "spark.sql.warehouse.dir": str(home / TABLES),
-        "spark.ui.enabled": "false",
-        "spark.redaction.regex": REDACTED,
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-    }
-    if task.master.startswith("local"):
-        found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    found |= {name: value for name, value in configuration.items() if name.startswith("spark.")}
-    options = "spark.driver.extraJavaOptions"
-    # Quoted: a path may have spaces.
-    own = [f'"-Dlog4j2.configurationFile={(home / LOGGING).as_uri()}"', f'"-Djava.io.tmpdir={task.scratch}"']
-    classes = "" if archive is None else archive.java_option
-    found[options] = " ".join(filter(None, (*own, classes, found.get(options))))
-    return found
 
 
 def main_table(names: list[str], query: str | None, state: Path) -> str | None:

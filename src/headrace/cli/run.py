@@ -13,6 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
+import os
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -37,6 +40,8 @@ SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SAMPLE = "sample.py"
 FIRST_SAMPLE, LATER_SAMPLE = 200_000, 60_000
 _INTERRUPTED_BROKER_STOPS_WITHIN = 1.0
+# The broker runs for a minute, which is too short for Java's optimizing compiler. Spark needs the processors.
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 
 
 @click.command(
@@ -91,6 +96,7 @@ def run(
     if sample is not None and not (directory / SAMPLE).is_file():
         raise click.UsageError(f"--sample needs {SAMPLE}, which {directory} does not have")
     _check_packages()
+    _check_workers()
     if shows_page:
         check_packages()
     chosen = dict(name_and_value(text, "--conf") for text in confs)
@@ -153,6 +159,15 @@ def _check_packages() -> None:
         _check_import(module, "spark-connect")
 
 
+def _check_workers() -> None:
+    """Otherwise, Spark reports an error of its first worker, after it has started."""
+    chosen = os.environ.get("PYSPARK_PYTHON")
+    if chosen and shutil.which(chosen) is None:
+        raise PipelineError(
+            f"PYSPARK_PYTHON is {chosen}, which is not a program: unset it, or export PYSPARK_PYTHON={sys.executable}"
+        )
+
+
 def _check_import(module: str, extra: str) -> None:
     try:
         __import__(module)
@@ -203,7 +218,7 @@ def _own_broker(
 
         prepare(DEFAULT_VERSION, progress)
     with waiting("starting Apache Kafka on this machine", begun):
-        broker = LocalBroker(data_dir=str(state / "broker")).start()
+        broker = LocalBroker(data_dir=str(state / "broker"), java_options=_SHORT_LIVED).start()
     try:
         if found is not None:
             write_sample(found, broker.bootstrap_servers, sample, FIRST_SAMPLE, LATER_SAMPLE, state)

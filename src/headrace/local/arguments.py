@@ -107,6 +107,16 @@ def check_heap(heap: Any) -> None:
         raise LocalBrokerError(f"heap={short_repr(heap)} is not a size for Java's -Xmx, such as 512m or 2g")
 
 
+def check_java_options(options: Any) -> None:
+    if isinstance(options, str) or not isinstance(options, Sequence):
+        raise TypeError(f"java_options must be a list of strings, not {short_repr(options)}")
+    for option in options:
+        if not isinstance(option, str):
+            raise TypeError(f"java_options must be a list of strings, but contains {short_repr(option)}")
+        if not option.startswith("-"):
+            raise LocalBrokerError(f"java_options: {short_repr(option)} is not an option of Java, such as -Xlog:gc")
+
+
 def check_path(name: str, path: Any) -> None:
     if path is not None and not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"{name} must be a path, not {short_repr(path)}")

@@ -35,6 +35,7 @@ from .paths import data_dir
 _START_WITHIN = 180.0
 _STOP_WITHIN = 30.0
 _LOOK_EVERY = 0.05
+_OTHER_DATA = "set HEADRACE_DATA to another directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def read_status() -> Status:
     except FileNotFoundError:
         return Status("starting" if held else "stopped")
     except OSError as error:
-        raise storage_error(error, data_dir(), "the directory") from error
+        raise storage_error(error, data_dir(), "the directory", _OTHER_DATA) from error
     except (ValueError, KeyError, TypeError) as error:
         raise LocalBrokerError(f"{state_path()} is damaged ({error}): delete it") from error
     return written if held else _crashed(written)
@@ -173,7 +174,7 @@ def _launch(options: ClusterOptions) -> dict[str, object]:
         data_dir().mkdir(parents=True, exist_ok=True)
         log = (data_dir() / "up.log").open("ab")
     except OSError as error:
-        raise storage_error(error, data_dir(), "the directory") from error
+        raise storage_error(error, data_dir(), "the directory", _OTHER_DATA) from error
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as report, log:
         try:
@@ -274,4 +275,4 @@ def _wait_for_the_lock(timeout: float) -> bool:
         with FileLock(lock_path()) as lock:
             return lock.acquire(timeout)
     except OSError as error:
-        raise storage_error(error, data_dir(), "the directory") from error
+        raise storage_error(error, data_dir(), "the directory", _OTHER_DATA) from error

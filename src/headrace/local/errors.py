@@ -12,16 +12,14 @@ class LocalBrokerError(HeadraceError):
     """An operation on the local broker failed. The message says why, and what to do."""
 
 
-def storage_error(error: OSError, path: Path, what: str) -> LocalBrokerError:
+def storage_error(error: OSError, path: Path, what: str, advice: str = "choose another directory") -> LocalBrokerError:
     """The error for a failed write below `path`, with advice."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return full_disk(path, what)
+        return full_disk(path, what, advice)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return LocalBrokerError(f"{what} {path} is not writable ({error.strerror}): choose another directory")
-    return LocalBrokerError(f"{what} {path} cannot be used: {error}")
+        return LocalBrokerError(f"{what} {path} is not writable ({error.strerror}): {advice}")
+    return LocalBrokerError(f"{what} {path} cannot be used ({error.strerror or error}): {advice}")
 
 
-def full_disk(path: Path, what: str) -> LocalBrokerError:
-    return LocalBrokerError(
-        f"no space left on the disk that holds {what} {path}: free some, or choose another directory"
-    )
+def full_disk(path: Path, what: str, advice: str = "choose another directory") -> LocalBrokerError:
+    return LocalBrokerError(f"no space left on the disk that holds {what} {path}: free some, or {advice}")

@@ -67,7 +67,7 @@ def install_once(path: Path, product: str, fill: Callable[[Path, Path], None], p
             if not is_complete(path):
                 _create(path, fill)
     except OSError as error:
-        raise storage_error(error, cache, "the cache directory") from error
+        raise storage_error(error, cache, "the cache directory", "set HEADRACE_CACHE to another directory") from error
 
 
 def _create(path: Path, fill: Callable[[Path, Path], None]) -> None:

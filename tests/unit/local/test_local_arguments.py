@@ -56,6 +56,10 @@ WRONG: dict[str, list[tuple[dict[str, Any], type[Exception]]]] = {
         *(({"heap": value}, TypeError) for value in (512, None)),
         *(({"heap": value}, LocalBrokerError) for value in ("", "lots", "-1m", "512mb", "1 g")),
     ],
+    "java_options": [
+        *(({"java_options": value}, TypeError) for value in ("-Xint", None, [1])),
+        ({"java_options": ["Xint"]}, LocalBrokerError),
+    ],
     "progress": [({"progress": value}, TypeError) for value in (5, "print", [])],
 }
 
