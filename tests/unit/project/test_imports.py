@@ -47,6 +47,7 @@ def test_importing_headrace_does_not_load_hypothesis():
         "import headrace._machines.group.classic",
         "import headrace._protocol.codes",
         "import headrace.spark.source, headrace.cli.app",
+        "import headrace.spark.sink.writers",
     ):
         code = f"import sys; {first}; print('hypothesis' in sys.modules); import hypothesis.strategies"
         loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
