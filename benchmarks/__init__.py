@@ -12,6 +12,7 @@ pinning      the broker on cores of its own
 child        entry point of child processes: `readers/`, `writers/`, and the smaller measurements
 polling      the cost of a poll
 latency      from `produce()` to `poll()`
+arrivals     the age of records at a consumer that works between polls
 consumption  headrace in a group compared with `assign()`
 joining      from `subscribe()` to the first record
 rebalancing  the duration of rebalances

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from .results import Target
+from .results import Figure, Target
 
 NONE = "–"
 
@@ -17,6 +17,16 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     drawn = [" | ".join(_padded(cell, widths[i], i) for i, cell in enumerate(row)) for row in cells]
     rule = " | ".join("-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths))
     return "\n".join(f"| {line} |" for line in (drawn[0], rule, *drawn[1:]))
+
+
+def latency_table(found: Mapping[str, Figure]) -> str:
+    """Milliseconds by client, or the reason why there are none."""
+    names = ("mean", "p50", "p99")
+    rows = [
+        [client, *([figure] if isinstance(figure, str) else [number(figure.get(name)) for name in names])]
+        for client, figure in found.items()
+    ]
+    return markdown_table(("client", *names), rows)
 
 
 def _padded(cell: str, width: int, column: int) -> str:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from .datasets import Dataset, datasets
 
 PARTS = (
-    *("reading", "polls", "latency", "groups", "share", "spark", "spark_formats", "writing", "writing_spark"),
-    *("tls", "formats", "scaling"),
+    *("reading", "polls", "latency", "arrivals", "groups", "share", "spark", "spark_formats", "writing"),
+    *("writing_spark", "tls", "formats", "scaling"),
 )
 NAMES = tuple(dataset.name for dataset in datasets())
 
@@ -36,6 +36,7 @@ FULL: Mapping[str, Effort] = {
     "reading": Effort(10_000_000, 3),
     "polls": Effort(10_000_000, 1),
     "latency": Effort(10_000_000, 1),
+    "arrivals": Effort(10_000_000, 5),
     "groups": Effort(10_000_000, 3),
     "share": Effort(10_000_000, 3),
     "spark": Effort(10_000_000, 2),
@@ -49,6 +50,7 @@ FULL: Mapping[str, Effort] = {
 QUICK: Mapping[str, Effort] = {
     **FULL,
     "reading": Effort(10_000_000, 2),
+    "arrivals": Effort(10_000_000, 2),
     "groups": Effort(10_000_000, 2),
     "share": Effort(10_000_000, 1),
     "spark": Effort(10_000_000, 1),

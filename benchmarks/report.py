@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from . import contenders as who
 from . import (
+    arrivals,
     formats,
     group_report,
     latency,
@@ -19,9 +19,10 @@ from . import (
     tls,
     write_report,
 )
+from . import contenders as who
 from .datasets import BATCH_BYTES, LINGER_MS, PARTITIONS
 from .groups import Groups
-from .markdown import NONE, count, markdown_table, number, verdict
+from .markdown import NONE, count, latency_table, markdown_table, number, verdict
 from .plan import Effort
 from .results import Figure, Figures, Table, poll_targets, ratio, targets
 from .share_runs import Shares
@@ -48,6 +49,7 @@ class Results:
     tables: Sequence[Table]
     poll_costs: Mapping[str, Figure]
     latencies: Mapping[str, Figure]
+    arrivals: Figures | None = None
     groups: Groups | None = None
     shares: Shares | None = None
     sparks: Sparks | None = None
@@ -69,6 +71,8 @@ def results(found: Results) -> str:
         parts.append(_poll_costs(found.poll_costs))
     if found.latencies:
         parts.append(_latencies(found.latencies))
+    if found.arrivals:
+        parts.append(arrivals.section(found.arrivals))
     if found.groups:
         parts += group_report.sections(found.groups)
     if found.shares:
@@ -165,10 +169,6 @@ def _poll_costs(costs: Mapping[str, Figure]) -> str:
 
 
 def _latencies(figures: Mapping[str, Figure]) -> str:
-    rows = [
-        [name, *([figure] if isinstance(figure, str) else [number(figure.get(k)) for k in ("mean", "p50", "p99")])]
-        for name, figure in figures.items()
-    ]
     return "\n\n".join(
         [
             "## Latency of a single record",
@@ -176,7 +176,7 @@ def _latencies(figures: Mapping[str, Figure]) -> str:
             "(`acks=all`), until the poll with the record returns; one record at a time. Java is Kafka's "
             "`EndToEndLatency` with Java's producer, which rounds percentiles down to whole milliseconds and polls "
             "with `fetch.max.wait.ms=0`; the others get their records from confluent-kafka's producer.",
-            markdown_table(("client", "mean", "p50", "p99"), rows),
+            latency_table(figures),
         ]
     )
 

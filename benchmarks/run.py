@@ -17,6 +17,7 @@ import headrace
 from headrace.local import LocalBroker
 
 from . import (
+    arrivals,
     child,
     formats,
     groups,
@@ -122,6 +123,7 @@ def _measures(broker: LocalBroker, contenders: Sequence[Contender], writers: Seq
         "reading": lambda effort: [_table(each, contenders, effort.repeat, broker) for each in effort.datasets],
         "polls": lambda effort: _poll_costs(_written(effort, servers)),
         "latency": lambda effort: _latencies(servers),
+        "arrivals": lambda effort: arrivals.measure(servers, effort.repeat, _say),
         "groups": lambda effort: groups.measure(_written(effort, servers), effort.repeat, _say),
         "share": lambda effort: share_runs.measure(servers, effort.repeat, _say),
         "spark": lambda effort: spark.measure(servers, effort.datasets, effort.repeat, _say),

@@ -23,7 +23,8 @@ _STALLED_AFTER = 20.0
 class Job:
     """What to read: the first `records` of a topic, from its beginning.
 
-    With a `protocol` ("classic" or "consumer") as `members` of a group, otherwise by assignment."""
+    With a `protocol` ("classic" or "consumer") as `members` of a group, otherwise by assignment. `work_ms` is how long
+    the consumer works between polls."""
 
     servers: str
     topic: str
@@ -31,6 +32,7 @@ class Job:
     records: int
     protocol: str = ""
     members: int = 1
+    work_ms: int = 0
 
     @property
     def numbers(self) -> Sequence[int]:

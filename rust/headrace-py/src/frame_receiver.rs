@@ -214,9 +214,9 @@ const NO_SIGNAL: libc::c_int = 0;
 #[pymethods]
 impl FrameReceiver {
     /// `descriptor` is that of a connected socket that blocks. It must stay open while `receive` runs. After a poll has
-    /// left, the receiving thread waits for the next one for `moment` seconds.
+    /// left, the receiving thread waits for the next one for `moment` seconds, unless the last one took longer.
     #[new]
-    #[pyo3(signature = (descriptor, moment = 0.005))]
+    #[pyo3(signature = (descriptor, moment = 0.0005))]
     fn new(descriptor: RawFd, moment: f64) -> Self {
         let staging = Staging { bytes: Box::new([0; STAGING]), start: 0, end: 0 };
         Self {

@@ -6,11 +6,15 @@
 //! | the poll                     | the thread                                                                       |
 //! |------------------------------|----------------------------------------------------------------------------------|
 //! | is away                      | receives                                                                         |
-//! | waits, for the thread        | receives. After it has brought records to this wait, it sleeps for a moment      |
-//! | has left a moment ago        | sleeps until that moment is over, because the next poll may come                 |
+//! | waits, for the thread        | receives. After it has brought records to this wait, it sleeps for a moment *    |
+//! | has left a moment ago        | sleeps until that moment is over, because the next poll may come *               |
 //! | receives                     | sleeps                                                                           |
 //! | notes what it has received   | sleeps, also if the poll was interrupted: the next response must wait            |
 //! | has handed over              | receives next, even if the poll comes back before the thread is awake            |
+//!
+//! * Not if the poll was away for longer than a moment the last time. A response that comes while a program handles
+//! records would be late, and the fetch that follows it, too: the next poll would return only what had been written
+//! before the last one.
 //!
 //! A poll can begin to receive only while the thread sleeps. It passes on to the thread whatever it cannot handle: large
 //! and unusual responses, and the end of the connection.
@@ -47,6 +51,10 @@ struct State {
     /// How often a poll has begun to wait, and which of these waits the thread has ended with records.
     waits: u64,
     ended: u64,
+    /// When a poll left, until the next one comes.
+    left_at: Option<Instant>,
+    /// The last poll came back within a moment.
+    is_prompt: bool,
     thread: Thread,
     /// The thread has something to receive that no poll would see: it may be in the staging area already, all of it.
     is_due: bool,
@@ -58,7 +66,7 @@ struct State {
 pub struct Turns {
     state: Mutex<State>,
     changed: Condvar,
-    /// How long a poll that has left is expected back.
+    /// How soon a poll that has left is expected back.
     moment: Duration,
 }
 
@@ -68,6 +76,8 @@ impl Turns {
             poll: Poll::Away,
             waits: 0,
             ended: 0,
+            left_at: None,
+            is_prompt: true,
             thread: Thread::Awake,
             is_due: false,
             is_inside: false,
@@ -85,9 +95,9 @@ impl Turns {
             let until = match state.poll {
                 Poll::Receives | Poll::Notes => None,
                 _ if state.is_due || !may_sleep() => break,
-                Poll::Left(at) => Some(at + self.moment),
-                Poll::Waits if state.ended == state.waits => Some(began + self.moment),
-                Poll::Waits | Poll::Away => break,
+                Poll::Left(at) if state.is_prompt => Some(at + self.moment),
+                Poll::Waits if state.is_prompt && state.ended == state.waits => Some(began + self.moment),
+                Poll::Left(_) | Poll::Waits | Poll::Away => break,
             };
             let left = until.map_or(LONG, |until| until.saturating_duration_since(Instant::now()));
             if left.is_zero() || (state.is_closed && !state.is_inside) {
@@ -114,6 +124,9 @@ impl Turns {
     pub fn enter(&self) -> bool {
         let mut state = lock(&self.state);
         state.waits += 1;
+        if let Some(at) = state.left_at.take() {
+            state.is_prompt = at.elapsed() <= self.moment;
+        }
         if state.poll != Poll::Notes {
             let may_receive = state.thread != Thread::Awake && !state.is_due && !state.is_closed;
             state.poll = if may_receive { Poll::Receives } else { Poll::Waits };
@@ -151,8 +164,10 @@ impl Turns {
     /// The poll ends, or does something else.
     pub fn leave(&self) {
         let mut state = lock(&self.state);
+        let now = Instant::now();
+        state.left_at = Some(now);
         if matches!(state.poll, Poll::Receives | Poll::Waits) {
-            state.poll = Poll::Left(Instant::now());
+            state.poll = Poll::Left(now);
             self.wake(&state);
         }
     }

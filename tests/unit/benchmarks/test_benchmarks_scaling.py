@@ -101,12 +101,19 @@ def test_parts_with_their_own_broker_are_on_the_page() -> None:
     assert plans.NAMES == ("100B", "100B-zstd", "1KB", "1KB-zstd")
 
 
+def test_ages_of_records_are_on_the_page() -> None:
+    found = {"headrace, 3 ms of work": {"mean": 2.0, "p50": 1.5, "p99": 4.0}, "confluent, 3 ms of work": "failed: late"}
+    text = page(Results({}, 0.0, "", 1, [], {}, {}, arrivals=found))
+    assert "| headrace, 3 ms of work  |         2.00 | 1.50 | 4.00 |" in text
+    assert "| failed: late |" in text
+
+
 def test_one_run_measures_every_part_and_says_how_long_each_took(monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(*_: object) -> object:
         return SOMETHING
 
     for module in (
-        *(run.groups, run.share_runs, run.spark, run.spark_formats, run.spark_writing, run.writing),
+        *(run.arrivals, run.groups, run.share_runs, run.spark, run.spark_formats, run.spark_writing, run.writing),
         *(run.tls, run.formats, run.scaling),
     ):
         monkeypatch.setattr(module, "measure", measured)
@@ -121,7 +128,7 @@ def test_one_run_measures_every_part_and_says_how_long_each_took(monkeypatch: py
     fields = {field.name: getattr(found, field.name) for field in dataclasses.fields(found)}
     assert fields.pop("tables") == [SOMETHING] * len(plans.NAMES)
     assert [name for name, value in fields.items() if value is SOMETHING] == [
-        *("poll_costs", "latencies", "groups", "shares", "sparks", "writings", "spark_writings", "spark_formats"),
-        *("tls", "formats", "scaling"),
+        *("poll_costs", "latencies", "arrivals", "groups", "shares", "sparks", "writings", "spark_writings"),
+        *("spark_formats", "tls", "formats", "scaling"),
     ]
     assert found.facts["Cores"] == "broker on CPU 1"

@@ -131,6 +131,24 @@ def test_the_thread_takes_over_when_no_poll_comes_back() -> None:
     receiving.end()
 
 
+def test_the_thread_does_not_wait_for_a_poll_that_was_late() -> None:
+    """A program that works between polls gets what came meanwhile, and the next fetch is under way."""
+    receiving = Receiving(moment=SHORT)
+    receiving.start()
+    taken_after = []
+    for _ in range(6):
+        receiving.poll(0.0)
+        receiving.frames.leave()
+        before, began = len(receiving.taken), time.monotonic()
+        for count in (1, 2):  # without a poll in between, the thread would sleep after the first one
+            receiving.respond()
+            receiving.await_thread(before + count)
+        taken_after.append(time.monotonic() - began)
+        time.sleep(2 * SHORT)  # simulated work
+    receiving.end()
+    assert min(taken_after[1:]) < SHORT / 2
+
+
 def test_nobody_receives_before_the_last_response_is_noted(receiving: Receiving) -> None:
     receiving.let_poll_receive()
     before = len(receiving.taken)
