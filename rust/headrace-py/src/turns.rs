@@ -6,13 +6,13 @@
 //! | the poll                     | the thread                                                                       |
 //! |------------------------------|----------------------------------------------------------------------------------|
 //! | is away                      | receives                                                                         |
-//! | waits, for the thread        | receives. After it has brought records to this wait, it sleeps for a moment *    |
-//! | has left a moment ago        | sleeps until that moment is over, because the next poll may come *               |
+//! | waits, for the thread        | receives. After it has brought records to this wait, it sleeps for a moment (1)  |
+//! | has left a moment ago        | sleeps until that moment is over, because the next poll may come (1)             |
 //! | receives                     | sleeps                                                                           |
 //! | notes what it has received   | sleeps, also if the poll was interrupted: the next response must wait            |
 //! | has handed over              | receives next, even if the poll comes back before the thread is awake            |
 //!
-//! * Not if the poll was away for longer than a moment the last time. A response that comes while a program handles
+//! (1) Not if the poll was away for longer than a moment the last time. A response that comes while a program handles
 //! records would be late, and the fetch that follows it, too: the next poll would return only what had been written
 //! before the last one.
 //!
