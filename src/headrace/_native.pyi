@@ -411,9 +411,9 @@ class FrameReceiver:
     """Receives on one thread, and for a poll that waits on the poll's (`PollWait`). `arm`, `disarm` and `close` may be
     called on any."""
 
-    def __new__(cls, descriptor: int, moment: float = 0.005) -> FrameReceiver:
+    def __new__(cls, descriptor: int, moment: float) -> FrameReceiver:
         """`descriptor` is that of a connected socket that blocks. It must stay open while `receive` runs. After a poll
-        has left, the receiving thread waits for the next one for `moment` seconds."""
+        has left, the receiving thread waits for the next one for `moment` seconds, unless the last one took longer."""
 
     def receive(self) -> DirectResponse | tuple[int, bytes] | None:
         """Waits for a response, with the GIL released. Returns the size of a frame and its first bytes, which are all

@@ -216,7 +216,6 @@ impl FrameReceiver {
     /// `descriptor` is that of a connected socket that blocks. It must stay open while `receive` runs. After a poll has
     /// left, the receiving thread waits for the next one for `moment` seconds, unless the last one took longer.
     #[new]
-    #[pyo3(signature = (descriptor, moment = 0.0005))]
     fn new(descriptor: RawFd, moment: f64) -> Self {
         let staging = Staging { bytes: Box::new([0; STAGING]), start: 0, end: 0 };
         Self {

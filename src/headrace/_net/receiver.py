@@ -28,6 +28,9 @@ from ._kernel import DirectFetch, DirectResponse, FrameReceiver
 from .frame_pool import Frame
 
 _PART = 256 * 1024
+POLL_RETURNS_WITHIN = 0.0005
+"""Seconds in which a poll that has received something itself is expected back. Programs that only poll, or send a
+record and wait for it, take less; work on records takes longer."""
 _WAITS_FOR_PARTS = sys.platform == "linux"  # on other systems, SO_RCVLOWAT affects a blocking recv differently
 
 
@@ -54,7 +57,7 @@ class Receiver:
         transport.pause_reading()
         self._socket: socket.socket = transport.get_extra_info("socket").dup()
         self._socket.setblocking(True)
-        self.frames = FrameReceiver(self._socket.fileno())
+        self.frames = FrameReceiver(self._socket.fileno(), POLL_RETURNS_WITHIN)
         threading.Thread(target=self._run, name=f"headrace-receive {host}", daemon=True).start()
 
     @staticmethod

@@ -46,7 +46,7 @@ class Stream:
     def connect(self) -> None:
         self.close()
         self.ours, self.peer = socket.socketpair()
-        self.receiver = FrameReceiver(self.ours.fileno())
+        self.receiver = FrameReceiver(self.ours.fileno(), 0.0)
 
     def close(self) -> None:
         if hasattr(self, "ours"):

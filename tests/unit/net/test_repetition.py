@@ -356,7 +356,7 @@ def test_a_response_that_is_usual_says_the_same_to_the_general_decoder(
     repeats = Repeats()
     ours, broker = socket.socketpair()
     with ours, broker:
-        receiver = FrameReceiver(ours.fileno())
+        receiver = FrameReceiver(ours.fileno(), 0.0)
         receiver.arm(repeats.fetch, 41)
         broker.sendall(sent)
         received = receiver.receive()
@@ -382,7 +382,7 @@ def next_request(fetch: DirectFetch, received: bytes, correlation_id: int) -> by
     """What is sent after a response."""
     ours, broker = socket.socketpair()
     with ours, broker:
-        receiver = FrameReceiver(ours.fileno())
+        receiver = FrameReceiver(ours.fileno(), 0.0)
         receiver.arm(fetch, correlation_id)
         broker.sendall(received)
         assert isinstance(receiver.receive(), DirectResponse)
