@@ -11,7 +11,7 @@ from chaos.ledger import Event
 from support.brokers.java_tool import java_tool
 
 # The tool itself sets retries=0, which switches idempotence off.
-_SETTINGS = "retries=2147483647\nenable.idempotence=true\nlinger.ms=5\nmetadata.max.age.ms=3000\n"
+_SETTINGS = "retries=2147483647\nenable.idempotence=true\nlinger.ms=100\nmetadata.max.age.ms=3000\n"
 _RATE = 40
 
 

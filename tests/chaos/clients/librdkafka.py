@@ -10,7 +10,8 @@ from chaos.clients.process import Process, start
 from chaos.identity import NO_TRANSACTION, Identity
 from chaos.rules.groups import key_of
 
-_PAUSE = 0.25
+_PAUSE = 0.5
+_AT_ONCE = 4
 _TIMEOUT = 30.0
 _MOST_PENDING = 2_000
 
@@ -45,7 +46,7 @@ class Writer:
         self._report()
 
     def _send(self, partitions: list[int]) -> None:
-        runs = [(partition, self._next.get(partition, 0), 2, NO_TRANSACTION) for partition in partitions]
+        runs = [(partition, self._next.get(partition, 0), _AT_ONCE, NO_TRANSACTION) for partition in partitions]
         self._process.ledger.write("sent", runs=runs)
         for partition, first, count, _ in runs:
             self._next[partition] = first + count

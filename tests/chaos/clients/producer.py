@@ -13,7 +13,8 @@ from chaos.rules.groups import key_of
 from headrace import Producer
 from headrace.errors import HeadraceError, RequestTimeoutError
 
-_PAUSE = 0.2
+_PAUSE = 0.4
+_MOST_AT_ONCE = 16
 _MOST_PENDING = 2_000
 _FLUSH_WITHIN = 60.0
 
@@ -49,7 +50,7 @@ class Writer:
     def _send(self) -> None:
         process = self._process
         partitions = [info.partition for info in self._producer.partitions_for_topic(process.topic)]
-        count = process.dice.randint(1, 8)
+        count = process.dice.randint(1, _MOST_AT_ONCE)
         runs = [(partition, self._next.get(partition, 0), count, NO_TRANSACTION) for partition in partitions]
         process.ledger.write("sent", runs=runs)
         for partition, first, _, _ in runs:

@@ -25,6 +25,11 @@ SESSION = 10_000.0
 """The session timeout of all groups, in milliseconds."""
 _SLACK = 2.0
 """Milliseconds: brokers round times down."""
+_UNANSWERED = 20_000.0
+"""Milliseconds after a fault in which a broker may process a request whose connection broke."""
+_NEVER_LATE = ("exactly_once", "spark_member")
+"""The first commits in transactions, and brokers reject requests of an earlier transaction (KIP-890). For the second,
+the ledgers do not tell when it owned a partition."""
 
 
 def check_groups(evidence: Evidence) -> Iterator[Verdict]:
@@ -42,7 +47,7 @@ def check_groups(evidence: Evidence) -> Iterator[Verdict]:
             yield from _check_revokes(ownerships)
         else:
             yield from check_order(ownerships, log)
-        yield from check_commits(group, log, commits, zip(ownerships, finished, strict=True))
+        yield from check_commits(evidence, group, log, commits, zip(ownerships, finished, strict=True))
         yield from check_repeats(group, commits, ownerships)
         yield from check_confirmed(lives, commits)
         if kind != "assigned":  # nothing keeps two assigned consumers apart
@@ -142,12 +147,15 @@ def key_of(identity: Identity) -> str:
 
 
 def check_commits(
+    evidence: Evidence,
     group: str,
     log: TopicLog,
     commits: Sequence[Commit],
     deliveries: Iterable[tuple[Ownership, Sequence[Delivery]]],
 ) -> Iterator[Verdict]:
     """A committed offset never decreases, never passes a record that was not finished by then, and reaches the end."""
+    deliveries = list(deliveries)
+    yield from _check_monotonic(evidence, group, commits, [ownership for ownership, _ in deliveries])
     first: dict[tuple[int, int], float] = {}
     for ownership, found in deliveries:
         for delivery in found:
@@ -160,8 +168,6 @@ def check_commits(
     committed: dict[int, int] = defaultdict(int)
     for commit in commits:
         partition = commit.tp[1]
-        if commit.offset < committed[partition]:
-            yield Verdict("commit decreased", group, f"{partition}: {commit.offset} after {committed[partition]}")
         committed[partition] = max(committed[partition], commit.offset)
         below = bisect_left(log.visible_offsets.get(partition, []), commit.offset)
         if below and finished[partition][below - 1] > commit.at + _SLACK:
@@ -171,6 +177,44 @@ def check_commits(
         if committed[partition] <= offsets[-1]:
             what = f"{committed[partition]} of partition {partition}, whose last record is {offsets[-1]}"
             yield Verdict("not committed", group, what)
+
+
+def _check_monotonic(
+    evidence: Evidence, group: str, commits: Sequence[Commit], ownerships: Sequence[Ownership]
+) -> Iterator[Verdict]:
+    highest: dict[int, Commit] = {}
+    earlier: dict[int, list[Commit]] = defaultdict(list)
+    for commit in commits:
+        partition = commit.tp[1]
+        before = highest.setdefault(partition, commit)
+        if commit.offset >= before.offset:
+            highest[partition] = commit
+        elif not _is_late(evidence, before, commit, earlier[partition], ownerships):
+            yield Verdict("commit decreased", group, f"{partition}: {commit.offset} after {before.offset}")
+        earlier[partition].append(commit)
+
+
+def _is_late(
+    evidence: Evidence,
+    before: Commit,
+    commit: Commit,
+    earlier: Sequence[Commit],
+    ownerships: Sequence[Ownership],
+) -> bool:
+    """Whether this may be a commit without a response that the broker processed after the owner's next one.
+
+    Brokers keep the order of requests on one connection only, and a client whose connection breaks cannot withdraw
+    what it has sent. The coordinator rejects late commits of a former owner.
+    """
+    for ownership in ownerships:
+        if ownership.partition != commit.tp[1] or ownership.life.started["kind"] in _NEVER_LATE:
+            continue
+        since = max(commit.at - _UNANSWERED, ownership.begun)
+        answered = max((each.offset for each in earlier if each.at < since), default=0)
+        is_of_owner = ownership.begun <= before.at + _SLACK and ownership.over >= commit.at
+        if is_of_owner and commit.offset >= answered:
+            return not evidence.is_well(ownership.life.client, commit.at - _UNANSWERED, commit.at)
+    return False
 
 
 def check_repeats(group: str, commits: Sequence[Commit], ownerships: Iterable[Ownership]) -> Iterator[Verdict]:

@@ -83,7 +83,7 @@ def check_queries(evidence: Evidence) -> Iterator[Verdict]:
         yield from check_complete(group, log, [(each, each.received) for each in deliveries])
         yield from _check_prompt(evidence, group, topic, deliveries)
         commits = evidence.commits.get(group, ())
-        yield from check_commits(group, log, commits, [(each, each.received) for each in deliveries])
+        yield from check_commits(evidence, group, log, commits, [(each, each.received) for each in deliveries])
 
 
 def _deliveries(attempts: Sequence[Attempt]) -> list[Ownership]:
@@ -163,7 +163,7 @@ def check_spark_members(evidence: Evidence) -> Iterator[Verdict]:
         yield from check_records(group, log, [(each.life.name, each.partition, each.received) for each in deliveries])
         yield from check_complete(group, log, [(each, each.received) for each in deliveries])
         yield from _check_prompt(evidence, group, topic, deliveries)
-        yield from check_commits(group, log, commits, [(each, each.received) for each in deliveries])
+        yield from check_commits(evidence, group, log, commits, [(each, each.received) for each in deliveries])
 
 
 def _check_uncommitted(

@@ -75,6 +75,7 @@ SECOND = life(
     (150, "committed", {"offsets": [[0, 10]]}),
 )
 COMMITS = [commit(105, 6), commit(145, 10)]
+CUT = Happened("cut", "proxy-1", 103, 103)
 DONE = life(
     "d",
     "done",
@@ -124,6 +125,12 @@ def rules(found: Evidence) -> set[str]:
 
 def with_events(found: Life, change: Callable[[list[Event]], list[Event]]) -> Life:
     return dataclasses.replace(found, events=change(list(found.events)))
+
+
+def with_kind(found: Life, kind: str) -> Life:
+    started = found.events[0]
+    fields = {**started.fields, "kind": kind, "group": kind, "target": "copies"}
+    return with_events(found, lambda events: [started._replace(fields=fields), *events[1:]])
 
 
 def without(found: Life, name: str) -> Life:
@@ -238,6 +245,30 @@ def test_records_that_were_not_committed_may_be_delivered_again() -> None:
     dead = killed(FIRST, 105)
     again = doctored("received", **received(0, 10))(SECOND)
     assert rules(evidence(dead, again, commits={"eager": COMMITS[1:]})) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "commits", "faults", "is_late"),
+    [
+        ("eager", [commit(104, 4), commit(106, 6), commit(108, 5), commit(145, 10)], [CUT], True),
+        ("eager", [commit(104, 4), commit(106, 6), commit(108, 5), commit(145, 10)], [], False),
+        ("eager", [commit(106, 6), commit(145, 10), commit(150, 5)], [CUT], False),  # of the former owner
+        ("exactly_once", [commit(104, 4), commit(106, 6), commit(108, 5), commit(145, 10)], [CUT], False),
+    ],
+)
+def test_a_commit_may_be_late_if_its_connection_broke(
+    kind: str, commits: list[Commit], faults: list[Happened], is_late: bool
+) -> None:
+    first, second = (with_kind(each, kind) for each in (FIRST, SECOND))
+    found = rules(evidence(first, second, commits={kind: commits}, faults=faults))
+    assert ("commit decreased" not in found) == is_late
+
+
+def test_a_late_commit_does_not_undo_what_was_committed_long_before() -> None:
+    commits = [commit(105, 6), commit(30_000, 10), commit(30_001, 4)]
+    longer = dataclasses.replace(with_events(SECOND, lambda events: events[:-1]), ended=40_000)
+    found = evidence(FIRST, longer, commits={"eager": commits}, faults=[Happened("cut", "proxy-1", 29_000, 29_000)])
+    assert "commit decreased" in rules(found)
 
 
 def test_two_owners_are_allowed_while_one_of_them_is_stopped() -> None:
