@@ -23,6 +23,9 @@ class Writer:
             {
                 "bootstrap.servers": process.servers,
                 "enable.idempotence": True,
+                # With more of them, an OUT_OF_ORDER_SEQUENCE_NUMBER of one partition makes it write records of others
+                # twice: https://github.com/confluentinc/librdkafka/issues/4953
+                "max.in.flight": 1,
                 "topic.metadata.refresh.interval.ms": 3_000,
                 "linger.ms": 5,
             }
