@@ -33,7 +33,7 @@ _DELAY = 0.4
 _JUMP = 3_600
 """Seconds by which a clock jumps, forward or backward. Records would be deleted if it were as long as the retention."""
 _CLOSE_WITHIN = 75.0
-_LOOK_EVERY = 1.0
+_LOOK_EVERY = 3.0
 
 
 def run_plan(plan: Plan, brokers: LocalBroker, directory: Path, disks: Disks | None = None) -> Evidence:

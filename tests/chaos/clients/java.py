@@ -12,7 +12,7 @@ from support.brokers.java_tool import java_tool
 
 # The tool itself sets retries=0, which switches idempotence off.
 _SETTINGS = "retries=2147483647\nenable.idempotence=true\nlinger.ms=100\nmetadata.max.age.ms=3000\n"
-_RATE = 40
+_RATE = 20
 
 
 def java_command(servers: str, topic: str, life: int, directory: Path) -> list[str]:

@@ -10,8 +10,8 @@ from chaos.clients.process import Process, start
 from chaos.identity import NO_TRANSACTION, Identity
 from chaos.rules.groups import key_of
 
-_PAUSE = 0.5
-_AT_ONCE = 4
+_PAUSE = 1.0
+_AT_ONCE = 3
 _TIMEOUT = 30.0
 _MOST_PENDING = 2_000
 

@@ -13,8 +13,8 @@ from chaos.rules.groups import key_of
 from headrace import Producer
 from headrace.errors import HeadraceError, RequestTimeoutError
 
-_PAUSE = 0.4
-_MOST_AT_ONCE = 16
+_PAUSE = 0.8
+_MOST_AT_ONCE = 8
 _MOST_PENDING = 2_000
 _FLUSH_WITHIN = 60.0
 

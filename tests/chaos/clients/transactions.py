@@ -8,7 +8,7 @@ from chaos.rules.groups import key_of
 from headrace import Producer
 from headrace.errors import HeadraceError, ProducerFencedError, RequestTimeoutError
 
-_PAUSE = 0.4
+_PAUSE = 0.8
 _ABORTED = 0.2
 _WRITTEN = 0.7
 _FLUSH_WITHIN = 10.0
