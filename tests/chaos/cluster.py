@@ -20,6 +20,7 @@ from support.brokers.group_configs import configure_group
 from support.brokers.topic_contents import oracle_rows
 from support.harness.waiting import wait_for
 from support.ledgers.commit_history import Commit, commit_history
+from support.ledgers.share_history import ShareState, share_history
 
 from .certificates import Certificates
 from .clients.process import SESSION_MS
@@ -53,6 +54,7 @@ _PROPERTIES = {
     "auto.create.topics.enable": False,  # no client may recreate the topic that a fault has deleted
     "log.retention.check.interval.ms": 1000,
     "log.cleaner.backoff.ms": 1000,
+    "share.coordinator.state.topic.prune.interval.ms": 86_400_000,  # the judge gets all states of share groups
 }
 
 
@@ -262,6 +264,9 @@ class Cluster:
 
     def commits(self, group: str) -> list[Commit]:
         return commit_history(self.servers, group)
+
+    def share_states(self, group: str) -> list[ShareState]:
+        return share_history(self.servers, group)
 
     def uncommitted(self, group: str, topic: str, log: TopicLog) -> dict[int, str]:
         """The partitions whose last visible record is not committed, with what is."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.ledgers.commit_history import Commit
+from support.ledgers.share_history import ShareState
 
 from .identity import Identity, Run, Seen, from_runs, to_runs
 from .ledger import Life, read_lives
@@ -70,6 +71,8 @@ class Evidence:
     """By group, what it had not consumed at the end."""
     patience: float = 120_000.0
     """Milliseconds: the timeouts that may add up until a record is received."""
+    share_states: Mapping[str, Sequence[ShareState]] = field(default_factory=dict)
+    """By share group, in the order in which the coordinator accepted them for each partition."""
 
     def of_kind(self, *kinds: str) -> dict[str, list[Life]]:
         """The lives of these kinds, by group."""
@@ -115,6 +118,10 @@ def save(directory: Path, evidence: Evidence) -> None:
         "left": evidence.left,
     }
     runner["patience"] = evidence.patience
+    runner["share_states"] = {
+        group: [[each.at, each.partition, each.start] for each in found]
+        for group, found in evidence.share_states.items()
+    }
     (directory / "evidence.json").write_text(json.dumps(runner))
 
 
@@ -134,6 +141,7 @@ def load(directory: Path) -> Evidence:
         {topic: [((each[0][0], each[0][1]), each[1]) for each in saved] for topic, saved in found["copies"].items()},
         found.get("left", {}),
         found["patience"],
+        {group: [ShareState(*each) for each in saved] for group, saved in found.get("share_states", {}).items()},
     )
 
 

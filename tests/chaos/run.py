@@ -216,6 +216,11 @@ class _Run:
             {topic: self._cluster.copies(kind) for kind, topic in self._cluster.targets.items()},
             self._not_consumed,
             PATIENCE * 1000,
+            {
+                group: self._cluster.share_states(group)
+                for kind, group in self._cluster.groups.items()
+                if kind in SHARES
+            },
         )
         save(self._directory, evidence)
         return evidence

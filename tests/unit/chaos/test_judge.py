@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from chaos.ledger import Event, LedgerWriter, Life
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.lanes.commit_metadata import CommitMark
 from support.ledgers.commit_history import Commit
+from support.ledgers.share_history import ShareState, parse_state
 
 # `plain` has ten records of p.0 in partition 0. `tx` has a committed transaction at 0 and 1, an aborted one at 3 and 4.
 PLAIN = log_of([[0, 0, 10, "p.0", 0, 0, -1]])
@@ -378,6 +380,30 @@ AGAIN = life("o", "share_explicit", (200, "received", received(0, 10)))
 )
 def test_a_ledger_that_breaks_a_promise_of_share_groups_is_found(lives: list[Life], rule: str) -> None:
     assert rule in rules(evidence(*lives))
+
+
+TWICE = with_events(AGAIN, lambda events: [*events[:-1], Event(201, "accepted", {"ranges": [[0, 3, 4]]}), events[-1]])
+
+
+@pytest.mark.parametrize(
+    ("starts", "is_forgotten"), [([0, 10, 3], True), ([0, 3, 3], False), ([0, 10, 10], False), ([3, 3, 10], False)]
+)
+def test_a_record_may_be_accepted_again_after_the_coordinator_moved_its_start_offset_back(
+    starts: list[int], is_forgotten: bool
+) -> None:
+    states = [ShareState(at, 0, start) for at, start in zip((100, 110, 150), starts, strict=True)]
+    down = [Happened("pause_broker", "broker-1", 90, 300)]
+    found = rules(evidence(SHARER, TWICE, share_states={"share_explicit": states}, faults=down))
+    assert ("accepted twice" not in found) == is_forgotten
+
+
+def test_a_state_of_a_share_group_is_parsed() -> None:
+    key = struct.pack(">hh1s16si", 1, 1, b"g", bytes(16), 3)
+    value = struct.pack(">hiiq", 0, 7, 8, 42)
+    assert parse_state("g", 5, key, value) == ShareState(5, 3, 42)
+    assert parse_state("h", 5, key, value) is None
+    snapshot = struct.pack(">hiiiq", 0, 7, 8, 9, 43)
+    assert parse_state("g", 5, key[:1] + bytes(1) + key[2:], snapshot) == ShareState(5, 3, 43)
 
 
 @pytest.mark.parametrize(
