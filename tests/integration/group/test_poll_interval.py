@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from headrace import TopicPartition
-from headrace.errors import CommitFailedError
+from headrace import Producer, TopicPartition
+from headrace.errors import CommitFailedError, TransactionAbortableError
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered_topic
 from support.harness.consumers import AnyConsumer, MakeConsumer
@@ -94,6 +94,29 @@ def test_a_member_that_misses_max_poll_interval_leaves_the_group(
             is_stable = stable([stuck, other], PARTITIONS)
             wait_for("its share", lambda: stuck.poll(0.05) is not None and is_stable())
             stuck.commit()
+
+    patiently(scenario)
+
+
+def test_the_transaction_of_a_member_that_missed_max_poll_interval_fails(
+    make_sync: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    """The offsets would otherwise replace those of the partitions' next owner, and its outputs would be repeated."""
+
+    def scenario(second: float) -> None:
+        group = unique("g")
+        settings = with_session(servers, group, way, second)
+        stuck = member(make_sync, servers, group, [topic], max_poll_interval_ms=round(1000 * second), **settings)
+        poll_all([stuck], fully_assigned([stuck], PARTITIONS))
+        before = stuck.group_metadata()
+        other = member(make_sync, servers, group, [topic], **settings)
+        with polling(other), Producer(bootstrap_servers=servers, transactional_id=unique("t")) as producer:
+            wait_for("all partitions", lambda: len(other.assignment()) == PARTITIONS, 10 * second)
+            assert stuck.group_metadata().member_id == before.member_id
+            producer.begin()
+            with pytest.raises(TransactionAbortableError):
+                producer.send_offsets({(topic, 0): 1}, stuck.group_metadata())
+            producer.abort()
 
     patiently(scenario)
 

@@ -82,6 +82,7 @@ def test_a_lost_generation_loses_all_partitions_before_the_rejoin(strategy: str,
     driver.stable(T0, T1)
     driver.refused_heartbeat(code)
     assert driver.member.identity == MemberIdentity()
+    assert driver.member.last_identity == MemberIdentity(1, "m", None), "brokers reject what it sends"
     assert driver.sent(10.0) == [], "a poll must report the loss before the member rejoins"
     assert driver.member.owned == some(T0, T1)
     assert driver.poll() == [Lose(some(T0, T1))]

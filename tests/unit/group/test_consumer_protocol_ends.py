@@ -7,7 +7,7 @@ import math
 import pytest
 from kio.schema.errors import ErrorCode as E
 
-from headrace._machines.group.actions import AssignPartitions, Lose, Revoke
+from headrace._machines.group.actions import AssignPartitions, Lose, MemberIdentity, Revoke
 from headrace._machines.group.consumer_protocol import ConsumerProtocolState
 from headrace.errors import KafkaError
 from support.harness.consumer_protocol_member import INTERVAL, PAUSE, T0, ConsumerProtocolDriver, T, some
@@ -37,6 +37,7 @@ def test_a_kip_848_member_past_max_poll_interval_leaves_and_rejoins(instance_id:
     assert leave_request.fields["member_epoch"] == epoch
     assert driver.member.is_expired
     assert driver.member.identity.generation == -1
+    assert driver.member.last_identity == MemberIdentity(2, "me", instance_id), "brokers reject what it sends"
     assert driver.sent(1e6) == []
     assert driver.member.state is ConsumerProtocolState.BEGINNING
     assert driver.poll() == [Lose(some(T0))]

@@ -53,6 +53,16 @@ def abortable(code: int) -> TransactionAbortableError:
     return error
 
 
+def test_offsets_are_committed_as_the_member_that_had_the_records() -> None:
+    """A member that leaves the group meanwhile must be rejected."""
+    now = [GroupMetadata("g", 1, "member")]
+    steps = TransactionalCommits(None, lambda: CUT, lambda _: None, lambda: now[0]).steps()
+    assert next(steps).method == "begin"
+    now[0] = GroupMetadata("g")
+    sent = [next(steps), next(steps)][-1]
+    assert sent.arguments[1] == GroupMetadata("g", 1, "member")
+
+
 def test_a_transaction_has_the_outputs_and_the_offsets() -> None:
     trial = Trial()
     assert trial.commit() == ALL

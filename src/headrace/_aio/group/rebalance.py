@@ -433,7 +433,10 @@ class Rebalancer:
         return set(partitions) <= set(self._buffer.ordered_partitions())
 
     def metadata(self) -> GroupMetadata:
-        identity = self.identity()
+        """For transactions. A member that left or was removed keeps its identity until it joins again: coordinators
+        reject offsets of a former member, but accept them without checks if they have no identity at all."""
+        with self._buffer.lock:
+            identity = self.member.last_identity if self.is_subscribed else MemberIdentity()
         return GroupMetadata(self.group_id, identity.generation, identity.member_id, self._config.group_instance_id)
 
     def describe(self) -> dict[str, Any]:

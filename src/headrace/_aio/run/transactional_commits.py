@@ -77,6 +77,7 @@ class TransactionalCommits:
             yield from self._end(self._unresolved)
             if self._unresolved is not None:
                 return
+        group = self._group()  # as the member that the records belong to
         cut = self._cut()
         if not cut.offsets:
             return
@@ -91,7 +92,7 @@ class TransactionalCommits:
             offsets: Mapping[TopicPartition, OffsetAndMetadata] = {
                 tp: OffsetAndMetadata(offset) for tp, offset in cut.offsets.items()
             }
-            yield ProducerCall("send_offsets", (offsets, self._group()))
+            yield ProducerCall("send_offsets", (offsets, group))
         except (RequestTimeoutError, TransactionAbortableError) as error:
             yield from self._abort(error)
             return

@@ -89,8 +89,8 @@ class ClassicMember:
         self._backoff = backoff
         self._dice = dice
         self._clock = PollClock(settings.longest_absence)
-        self._member_id = ""
-        self._generation = -1
+        self.last_identity = MemberIdentity(instance_id=settings.instance_id)  # also after the membership ended
+        self._member_id, self._generation = "", -1
         self._strategy = ""
         self._assignments: Mapping[str, bytes] = {}
         self._target: Partitions = frozenset()
@@ -102,7 +102,6 @@ class ClassicMember:
         self._rebalance_since: float | None = None  # the earliest time that it can have started, if there is one
         self._rejoin_reason: str | None = None  # not sent yet
         self._join_reason = ""  # of the JoinGroup that is sent, and of its retries
-
         self._request: Action | None = None  # JoinGroup, the assignment or SyncGroup
         self._failures = 0
         self._not_before = 0.0
@@ -329,6 +328,7 @@ class ClassicMember:
             return
         self._member_id = body.member_id
         self._generation = body.generation_id
+        self.last_identity = self._own_identity
         self._strategy = body.protocol_name or ""
         self._assignments = {}
         self._leader_topics = LeaderTopics()

@@ -90,6 +90,8 @@ class ConsumerProtocolMember:
         self.is_expired = False
         self.revoke_requested_at: float | None = None
         """When the group asked for partitions."""
+        self.last_identity = MemberIdentity(instance_id=settings.instance_id)
+        """The identity of the last membership, also after it ended."""
         self._settings = settings
         self._member_id = member_id
         self._clock = PollClock(settings.longest_absence)
@@ -370,6 +372,7 @@ class ConsumerProtocolMember:
         self._confirmed = self._sent
         self._may_have_pattern = self._sent["subscribed_topic_regex"] is not None
         self._epoch = body.member_epoch
+        self.last_identity = self.identity
         self.state = ConsumerProtocolState.MEMBER
         if body.assignment is not None:
             self._target = partitions_by_id(body.assignment.topic_partitions)
