@@ -164,7 +164,7 @@ _SPARK_STARTS = 80.0
 """Seconds that a driver gets for its start before it is hit."""
 _AT_ONCE = 0.35
 """The chance that a fault begins at the same moment as the one before."""
-_BROKER_REST = 12.0
+_BROKER_REST = 40.0
 """Seconds that a broker fault gets for its restart before the next one: only one broker is down at a time."""
 _RESTARTS: Mapping[str, int] = {"rolling_restart": len(BROKERS), "unclean_election": 2}
 _REST: Mapping[str, float] = {"kill_driver": _SPARK_STARTS, "recreate_topic": 25.0}
