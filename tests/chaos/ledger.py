@@ -5,7 +5,7 @@ file of its own, `<client>.<life>.jsonl`. Times are milliseconds of the clock th
 
     started     kind, group, topic
     sent        runs of numbers [partition, first, count, transaction] that send() will get
-    acked       [partition, number, offset] of deliveries
+    acked       [partition, number, offset] of deliveries; librdkafka does not know some offsets (-1)
     failed      [partition, number] of deliveries, with the error: they may have been written or not
     begun, committing, aborting                 a transaction, before the call
     txn_committed, txn_aborted                  the same, confirmed
@@ -37,6 +37,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .clocks import IS_SHIFTED, true_milliseconds
+
+UNKNOWN_OFFSET = -1
 
 
 def milliseconds() -> float:

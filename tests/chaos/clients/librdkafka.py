@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 
 from chaos.clients.process import Process, start
 from chaos.identity import NO_TRANSACTION, Identity
+from chaos.ledger import UNKNOWN_OFFSET
 from chaos.rules.groups import key_of
 
 _PAUSE = 1.0
@@ -63,7 +64,9 @@ class Writer:
     def _delivered(self, number: int) -> Any:
         def callback(error: Any, message: Any) -> None:
             if error is None:
-                self._acked.append((message.partition(), number, message.offset()))
+                # If the broker had the record already, its response has no offset.
+                offset = UNKNOWN_OFFSET if message.offset() is None else message.offset()
+                self._acked.append((message.partition(), number, offset))
 
         return callback
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from chaos.clients.process import CONSUMER, SESSION_MS, Process, runs_of, start
-from headrace import Consumer, RebalanceListener, Record, TopicPartition
+from headrace import Consumer, OffsetAndMetadata, RebalanceListener, Record, TopicPartition
 from headrace.errors import HeadraceError
 
 _POLL = 0.3
@@ -35,7 +35,7 @@ class Member(RebalanceListener):
         self._process = process
         self._ledger = process.ledger
         self._commits = process.kind not in _AUTO_COMMIT
-        self._due: dict[int, int] = {}
+        self._due: dict[int, OffsetAndMetadata] = {}
         self._consumer = Consumer(
             **process.settings,
             **CONSUMER,
@@ -70,7 +70,8 @@ class Member(RebalanceListener):
         by_lane: dict[str | None, list[Record]] = {}
         for record in records:
             by_lane.setdefault(record.lane, []).append(record)
-            self._due[record.partition] = record.offset + 1
+            # With its epoch, a successor notices that an unclean election has truncated the log (KIP-320).
+            self._due[record.partition] = OffsetAndMetadata(record.offset + 1, "", record.leader_epoch)
         for lane, found in by_lane.items():
             self._ledger.write("received", runs=runs_of(found), lane=lane)
         if records:
@@ -78,7 +79,7 @@ class Member(RebalanceListener):
         if self._commits:
             self._commit(self._due)
 
-    def _commit(self, due: dict[int, int]) -> None:
+    def _commit(self, due: dict[int, OffsetAndMetadata]) -> None:
         if not due:
             return
         offsets = {TopicPartition(self._process.topic, partition): offset for partition, offset in due.items()}
@@ -87,7 +88,7 @@ class Member(RebalanceListener):
         except HeadraceError as error:  # what is still owned is committed the next time
             self._ledger.write("refused", error=f"{type(error).__name__}: {error}")
         else:
-            self._ledger.write("committed", offsets=[[tp.partition, offset] for tp, offset in offsets.items()])
+            self._ledger.write("committed", offsets=[[tp.partition, each.offset] for tp, each in offsets.items()])
             for tp in offsets:
                 self._due.pop(tp.partition, None)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from ..evidence import Evidence, Place, TopicLog, Verdict
+from ..evidence import Evidence, Happened, Place, TopicLog, Verdict
 from ..identity import Identity
 from ..ledger import Life
 from ..plan import MOVING
@@ -24,6 +25,12 @@ RETENTION = 5_000.0
 """Milliseconds, of the topic `retained`."""
 _SETTLES = 20_000.0
 """Milliseconds after a topic was recreated in which acknowledgements for its predecessor may still be reported."""
+
+
+_REPORTED = 5_000.0
+"""Milliseconds until a producer reports an acknowledgement."""
+_REJOINS = 30_000.0
+"""Milliseconds in which a replica is in sync again after a fault of its broker (replica.lag.time.max.ms)."""
 
 
 @dataclass(slots=True)
@@ -101,6 +108,19 @@ def _check_received(kind: str, group: str, ownerships: Iterable[Ownership], writ
             offset, numbers[identity.producer] = delivery.offset, identity.number
 
 
+def _elections(faults: Iterable[Happened]) -> Iterator[tuple[float, float]]:
+    """The times of unclean elections: planned ones, and those in which the broker of one replica had a fault before the
+    other replica was in sync again. `unclean.leader.election.enable` allows an election then."""
+    of_brokers = sorted((each for each in faults if each.target.startswith("broker-")), key=lambda each: each.begun)
+    for fault in of_brokers:
+        if fault.kind == "unclean_election":
+            yield fault.begun, fault.ended
+    for first, second in pairwise(of_brokers):
+        is_other = first.target != second.target or first.kind == "rolling_restart"
+        if is_other and second.begun <= first.ended + _REJOINS:
+            yield first.begun, second.ended + _REPORTED
+
+
 class _Losses:
     """Which records a topic may have lost, and which of them a consumer may have missed."""
 
@@ -120,7 +140,7 @@ class _Losses:
         self._over = max(event.at for life in evidence.lives for event in life.events)
         self._first = {partition: offsets[0] for partition, offsets in log.visible_offsets.items()}
         self._recreations = [fault for fault in evidence.faults if fault.kind == "recreate_topic"]
-        self._elections = [fault for fault in evidence.faults if fault.kind == "unclean_election"]
+        self._elections = list(_elections(evidence.faults))
         self._reported = [
             (event.at, event.fields["partition"], event.fields["start"], event.fields["end"])
             for life in lives
@@ -170,7 +190,7 @@ class _Losses:
 
     def _is_during_an_election(self, at: float) -> bool:
         """Only records may be lost that were acknowledged while a replica was away."""
-        return any(each.begun <= at <= each.ended for each in self._elections)
+        return any(begun <= at <= ended for begun, ended in self._elections)
 
     def _is_replaced(self, identity: Identity, place: Place) -> bool:
         """Whether a later record has its key."""

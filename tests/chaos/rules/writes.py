@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from ..evidence import Evidence, TopicLog, Verdict
 from ..identity import ANY_PARTITION, NO_TRANSACTION, Identity
-from ..ledger import Life
+from ..ledger import UNKNOWN_OFFSET, Life
 
 KINDS = ("idempotent", "transactional", "librdkafka", "java")
 
@@ -37,9 +37,12 @@ def _check_process(life: Life, log: TopicLog) -> Iterator[Verdict]:
     if life.started["kind"] == "transactional":
         yield from _check_transactions(life, log)
         return
+    written = {(partition, identity.number) for (partition, _), identity in own.items()}
     for event in life.events:
         if event.name == "acked":
             for partition, number, offset in event.fields["records"]:
+                if offset in (UNKNOWN_OFFSET, None) and (partition, number) in written:
+                    continue
                 identity = log.records.get((partition, offset))
                 if identity is None or identity.producer != life.name or identity.number != number:
                     what = f"{number} was acknowledged at offset {offset} of partition {partition}"

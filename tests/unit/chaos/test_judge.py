@@ -191,6 +191,16 @@ def test_a_log_that_breaks_a_promise_of_producers_is_found(topic: str, log: Topi
     assert rule in rules(with_log(topic, log))
 
 
+def test_a_record_that_was_acknowledged_without_an_offset_is_in_the_log() -> None:
+    unknown = doctored("acked", records=[[0, number, -1] for number in range(10)])(PRODUCER)
+    others = [TRANSACTIONS, FIRST, SECOND]
+    commits = ENDS | {"eager": COMMITS}
+    assert judge(Evidence([unknown, *others], LOGS, commits, copies=COPIES)) == []
+    lost = {**LOGS, "plain": log_of([[0, 0, 9, "p.0", 0, 0, -1]])}
+    found = judge(Evidence([unknown, *others], lost, commits, copies=COPIES))
+    assert "acknowledged and lost" in {verdict.rule for verdict in found}
+
+
 def test_a_transaction_of_unknown_outcome_is_whole_or_absent() -> None:
     unknown = killed(without(TRANSACTIONS, "txn_committed"), 12.5)
     whole, half = log_of([[0, 0, 2, "t.0", 0, 0, 0]]), log_of([[0, 0, 1, "t.0", 0, 0, 0]])

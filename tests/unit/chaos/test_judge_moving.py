@@ -102,6 +102,18 @@ def test_an_unclean_election_loses_only_records_of_its_time() -> None:
     assert rules("unclean", ALL, (100.0, "received", received(0, 4))) == {"never delivered"}
 
 
+def test_faults_of_two_brokers_that_follow_each_other_may_cause_an_unclean_election() -> None:
+    read = (100.0, "received", received(0, 10))
+    short = log_of([[0, 0, 4, "w.0", 0, 0, -1]])
+    first = Happened("pause_broker", "broker-2", 15, 30)
+    for second, is_allowed in (
+        (Happened("pause_broker", "broker-3", 40, 50), True),
+        (Happened("pause_broker", "broker-2", 40, 50), False),
+        (Happened("pause_broker", "broker-3", 30_040, 30_050), False),
+    ):
+        assert (rules("unclean", short, read, faults=[first, second]) == set()) == is_allowed
+
+
 def test_records_that_are_in_the_recreated_topic_are_delivered() -> None:
     assert rules("recreated", ALL, faults=RECREATED) == {"never delivered"}
 
