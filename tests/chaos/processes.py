@@ -118,10 +118,12 @@ class Processes:
         return True
 
     def kill_worker(self, name: str) -> bool:
-        """Kill one of the Python processes that Spark's JVM started. False if there is none."""
+        """Kill one of the Python processes that Spark's JVM started. False if there is none, or if the query has not
+        started: Spark does not find the source again if the worker that looks for it dies."""
         running = self._current[name]
         workers = [pid for pid in descendants(running.process.pid) if is_python(pid)]
-        if not workers:
+        ledger = LedgerReader(self._ledgers / f"{running.name}.jsonl")
+        if not workers or not any(event.name == "running" for event in ledger.read()):
             return False
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(random.choice(workers), signal.SIGKILL)

@@ -20,7 +20,7 @@ from .writes import check_written_once, check_written_order, sent_by
 
 _FORGETFUL = ("recreated", "unclean")
 """Offsets of such logs are used again. With the log, brokers lose the sequence numbers of producers: a
-batch that is sent again can follow a later one."""
+batch that is sent again can follow a later one, or be written twice."""
 RETENTION = 5_000.0
 """Milliseconds, of the topic `retained`."""
 _SETTLES = 20_000.0
@@ -54,8 +54,8 @@ def check_moving(evidence: Evidence) -> Iterator[Verdict]:
         written = _written(writers)
         ownerships, strays = ownerships_of(lives)
         yield from strays
-        yield from _check_log(kind, writers, log, written)
-        yield from _check_received(kind, group, ownerships, written)
+        yield from _check_log(kind, writers, log, written, evidence.faults)
+        yield from _check_received(kind, group, ownerships, written, evidence.faults)
         yield from check_prompt(evidence, group, topic, [(each, each.received) for each in ownerships])
         delivered = {delivery.identity for ownership in ownerships for delivery in ownership.received}
         for identity in sorted(set(log.records.values()) - delivered):
@@ -82,24 +82,42 @@ def _written(writers: Iterable[Life]) -> Written:
     return found
 
 
-def _check_log(kind: str, writers: Sequence[Life], log: TopicLog, written: Written) -> Iterator[Verdict]:
+def _check_log(
+    kind: str, writers: Sequence[Life], log: TopicLog, written: Written, faults: Sequence[Happened]
+) -> Iterator[Verdict]:
     for life in writers:
         own = {place: identity for place, identity in log.records.items() if identity.producer == life.name}
-        yield from check_written_once(life, own.values())
+        once = (each for each in own.values() if not _may_repeat(each, written, faults))
+        yield from check_written_once(life, once)
         if kind not in _FORGETFUL:
             yield from check_written_order(life, own)
     for identity in set(log.records.values()) - written.sent.keys():
         yield Verdict("never sent", identity.producer, str(identity))
 
 
-def _check_received(kind: str, group: str, ownerships: Iterable[Ownership], written: Written) -> Iterator[Verdict]:
+def _may_repeat(identity: Identity, written: Written, faults: Iterable[Happened]) -> bool:
+    """Whether it was sent while its topic was recreated.
+
+    A broker accepts any sequence number of a producer that it does not know (KIP-360). If it gets a later batch first,
+    the producer starts anew, and repeats what was under way.
+    """
+    at = written.sent.get(identity, float("inf"))
+    return any(
+        each.kind == "recreate_topic" and each.begun - _SETTLES <= at <= each.ended + _SETTLES for each in faults
+    )
+
+
+def _check_received(
+    kind: str, group: str, ownerships: Iterable[Ownership], written: Written, faults: Sequence[Happened]
+) -> Iterator[Verdict]:
     for ownership in ownerships:
         offset = -1
         numbers: dict[str, int] = defaultdict(lambda: -1)
         for delivery in ownership.received:
             identity = delivery.identity
             _, place = written.acked.get(identity, (0.0, (ownership.partition, delivery.offset)))
-            if identity not in written.sent or place != (ownership.partition, delivery.offset):
+            is_there = place == (ownership.partition, delivery.offset) or _may_repeat(identity, written, faults)
+            if identity not in written.sent or not is_there:
                 what = f"{identity} at offset {delivery.offset} of {ownership.partition}"
                 yield Verdict("not what was written", f"{group}, {ownership.life.name}", what)
             is_back = delivery.offset <= offset or identity.number <= numbers[identity.producer]

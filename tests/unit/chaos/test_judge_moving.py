@@ -114,6 +114,13 @@ def test_faults_of_two_brokers_that_follow_each_other_may_cause_an_unclean_elect
         assert (rules("unclean", short, read, faults=[first, second]) == set()) == is_allowed
 
 
+def test_a_record_may_be_written_twice_only_while_its_topic_is_recreated() -> None:
+    moved = {"runs": [[0, 0, 10, "w.0", 0, 0, -1], [0, 10, 1, "w.0", 0, 3, -1]]}
+    read = (100.0, "received", moved)
+    assert rules("recreated", ALL, read, faults=RECREATED) == set()
+    assert rules("recreated", ALL, read) == {"not what was written"}
+
+
 def test_records_that_are_in_the_recreated_topic_are_delivered() -> None:
     assert rules("recreated", ALL, faults=RECREATED) == {"never delivered"}
 
