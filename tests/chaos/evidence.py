@@ -119,7 +119,7 @@ def save(directory: Path, evidence: Evidence) -> None:
     }
     runner["patience"] = evidence.patience
     runner["share_states"] = {
-        group: [[each.at, each.partition, each.start] for each in found]
+        group: [[each.at, each.partition, each.start, each.batches] for each in found]
         for group, found in evidence.share_states.items()
     }
     (directory / "evidence.json").write_text(json.dumps(runner))
@@ -141,8 +141,12 @@ def load(directory: Path) -> Evidence:
         {topic: [((each[0][0], each[0][1]), each[1]) for each in saved] for topic, saved in found["copies"].items()},
         found.get("left", {}),
         found["patience"],
-        {group: [ShareState(*each) for each in saved] for group, saved in found.get("share_states", {}).items()},
+        {group: [share_state_of(*each) for each in saved] for group, saved in found.get("share_states", {}).items()},
     )
+
+
+def share_state_of(at: int, partition: int, start: int, batches: Sequence[Sequence[int]] = ()) -> ShareState:
+    return ShareState(at, partition, start, tuple((first, last, state) for first, last, state in batches))
 
 
 def _log_to_json(log: TopicLog) -> tuple[list[Run], list[Run]]:

@@ -16,6 +16,8 @@ from .writes import visible_since
 KINDS = ("share_implicit", "share_explicit")
 LOCK = 15_000.0
 """The lock duration of all groups, in milliseconds."""
+_AVAILABLE, _ACKNOWLEDGED = 0, 2
+"""States of records in the log of the share coordinator."""
 
 
 def check_shares(evidence: Evidence) -> Iterator[Verdict]:
@@ -112,15 +114,19 @@ def _check_accepted(
 def _is_forgotten(evidence: Evidence, group: str, place: Place, since: float, until: float) -> bool:
     """Whether the coordinator's own log shows that the record was done, and later was not.
 
-    A share partition saves its start offset with each state. After a fault of a broker, Kafka 4.3.1 may save an older
-    one after a newer one: a leader then delivers what is between them from the first delivery on.
+    A leader saves the start offset of a share partition, and the states of records after it, before it responds. In
+    failovers, Kafka 4.3.1 may save older ones after newer ones: the next leader then delivers what was accepted.
     """
-    highest = -1
+    is_done, highest = False, -1
     for state in evidence.share_states.get(group, ()):
-        if state.partition == place[0] and state.at <= until:
-            if state.start <= place[1] < highest and state.at >= since - LOCK:
-                return True
-            highest = max(highest, state.start)
+        if state.partition != place[0] or state.at > until:
+            continue
+        now = [kind for first, last, kind in state.batches if first <= place[1] <= last]
+        if state.start > place[1] or _ACKNOWLEDGED in now:
+            is_done = True
+        elif is_done and state.at >= since - LOCK and (_AVAILABLE in now or highest > place[1]):
+            return True
+        highest = max(highest, state.start)
     return False
 
 

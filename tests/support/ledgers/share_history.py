@@ -1,7 +1,8 @@
 """All states of share groups that the share coordinators accepted, from the topic __share_group_state.
 
     key     int16 type (0 a snapshot, 1 an update), string group, uuid topic, int32 partition
-    value   int16 version, int32 snapshot epoch, (snapshots) int32 state epoch, int32 leader epoch, int64 start offset
+    value   int16 version, int32 snapshot epoch, (snapshots) int32 state epoch, int32 leader epoch, int64 start offset,
+            (snapshots) int64 twice, and batches: int64 first offset, int64 last offset, int8 state, int16 count
 
 Coordinators delete what a snapshot replaces every share.coordinator.state.topic.prune.interval.ms.
 """
@@ -19,6 +20,7 @@ STATE_TOPIC = "__share_group_state"
 _TIMEOUT = 60.0
 _SNAPSHOT, _UPDATE = 0, 1
 _TOPIC_ID = 16
+_BATCH = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class ShareState:
     partition: int
     start: int
     """The first offset that is not done."""
+    batches: tuple[tuple[int, int, int], ...] = ()
+    """First and last offset, and the state: 0 available, 2 acknowledged, 4 archived. Updates have what changes."""
 
 
 def share_history(bootstrap_servers: str, group: str) -> list[ShareState]:
@@ -61,5 +65,32 @@ def parse_state(group: str, at: int, key: bytes, value: bytes) -> ShareState | N
         return None
     (partition,) = struct.unpack_from(">i", key, 4 + length + _TOPIC_ID)
     epochs = 3 if kind == _SNAPSHOT else 2
-    (start,) = struct.unpack_from(">q", value, 2 + 4 * epochs)
-    return ShareState(at, partition, start)
+    position = 2 + 4 * epochs
+    (start,) = struct.unpack_from(">q", value, position)
+    position += 8 * (3 if kind == _SNAPSHOT else 1)
+    count, position = _varint(value, position)
+    batches = []
+    for _ in range(count - 1):
+        batches.append(struct.unpack_from(">qqb", value, position))
+        position = _after_tags(value, position + _BATCH)
+    return ShareState(at, partition, start, tuple(batches))
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    found = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        found |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return found, position
+
+
+def _after_tags(data: bytes, position: int) -> int:
+    count, position = _varint(data, position)
+    for _ in range(count):
+        _, position = _varint(data, position)
+        size, position = _varint(data, position)
+        position += size
+    return position

@@ -407,13 +407,22 @@ def test_a_record_may_be_accepted_again_after_the_coordinator_moved_its_start_of
     assert ("accepted twice" not in found) == is_forgotten
 
 
+def test_a_record_may_be_accepted_again_after_the_coordinator_saved_it_as_available() -> None:
+    down = [Happened("pause_broker", "broker-1", 90, 300)]
+    for last, is_forgotten in ((0, True), (2, False)):
+        states = [ShareState(110, 0, 0, ((3, 3, 2),)), ShareState(150, 0, 0, ((0, 9, last),))]
+        found = rules(evidence(SHARER, TWICE, share_states={"share_explicit": states}, faults=down))
+        assert ("accepted twice" not in found) == is_forgotten
+
+
 def test_a_state_of_a_share_group_is_parsed() -> None:
     key = struct.pack(">hh1s16si", 1, 1, b"g", bytes(16), 3)
-    value = struct.pack(">hiiq", 0, 7, 8, 42)
-    assert parse_state("g", 5, key, value) == ShareState(5, 3, 42)
+    batch = struct.pack(">qqbhb", 44, 45, 2, 1, 0)
+    value = struct.pack(">hiiqb", 0, 7, 8, 42, 3) + batch + batch
+    assert parse_state("g", 5, key, value) == ShareState(5, 3, 42, ((44, 45, 2), (44, 45, 2)))
     assert parse_state("h", 5, key, value) is None
-    snapshot = struct.pack(">hiiiq", 0, 7, 8, 9, 43)
-    assert parse_state("g", 5, key[:1] + bytes(1) + key[2:], snapshot) == ShareState(5, 3, 43)
+    snapshot = struct.pack(">hiiiqqqb", 0, 7, 8, 9, 43, 0, 0, 2) + batch
+    assert parse_state("g", 5, key[:1] + bytes(1) + key[2:], snapshot) == ShareState(5, 3, 43, ((44, 45, 2),))
 
 
 @pytest.mark.parametrize(
