@@ -81,7 +81,8 @@ class Commits:
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         self._calls.start()
         plan = self._committer.plan(offsets)
-        self._lifecycle.portal.call_soon(lambda: self._committer.commit_async(plan, callback))
+        number = self._committer.last_plan
+        self._lifecycle.portal.call_soon(lambda: self._committer.commit_async(plan, number, callback))
         self.finish(offsets, self._buffer.last_delivery)
 
     async def committed(

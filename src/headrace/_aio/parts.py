@@ -6,7 +6,7 @@ do not: everything here may change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ..config.consumer import ConsumerConfig
@@ -90,13 +90,14 @@ def _group_of(
 ) -> Rebalancer | None:
     if config.group_id is None:
         return None
-    forget = _forget_nothing if completions is None else completions.forget
+
+    def forget(partitions: Collection[TopicPartition]) -> None:
+        committer.give_up(partitions)
+        if completions is not None:
+            completions.forget(partitions)
+
     final_commit = committer.after_revoke if committer.target.has_final_commit else None
     return Rebalancer(config, buffer, committer.before_revoke, final_commit, forget)
-
-
-def _forget_nothing(partitions: Iterable[TopicPartition]) -> None:
-    """Without commit.mode=done nothing is tracked."""
 
 
 def _runtime_creator(

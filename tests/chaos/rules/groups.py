@@ -187,9 +187,9 @@ def _check_monotonic(
     for commit in commits:
         partition = commit.tp[1]
         before = highest.setdefault(partition, commit)
-        if commit.offset >= before.offset:
-            highest[partition] = commit
-        elif not _is_late(evidence, before, commit, earlier[partition], ownerships):
+        if commit.offset >= before.offset or _is_late(evidence, before, commit, earlier[partition], ownerships):
+            highest[partition] = commit  # the next owner resumes there, even if it is late
+        else:
             yield Verdict("commit decreased", group, f"{partition}: {commit.offset} after {before.offset}")
         earlier[partition].append(commit)
 

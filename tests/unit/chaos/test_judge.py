@@ -276,6 +276,13 @@ def test_a_commit_may_be_late_if_its_connection_broke(
     assert ("commit decreased" not in found) == is_late
 
 
+def test_the_next_owner_resumes_at_a_late_commit() -> None:
+    commits = [commit(104, 4), commit(106, 6), commit(108, 4), commit(135, 5), commit(145, 10)]
+    again = doctored("received", **received(4, 10))(SECOND)
+    confirmed = without(FIRST, "committed")
+    assert rules(evidence(confirmed, again, commits={"eager": commits}, faults=[CUT])) == set()
+
+
 def test_a_late_commit_does_not_undo_what_was_committed_long_before() -> None:
     commits = [commit(105, 6), commit(30_000, 10), commit(30_001, 4)]
     longer = dataclasses.replace(with_events(SECOND, lambda events: events[:-1]), ended=40_000)

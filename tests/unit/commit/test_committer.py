@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+
+import pytest
 
 from headrace import AsyncConsumer
+from headrace.errors import CommitFailedError
 from support.brokers.fake_broker import run
 from support.harness.buffer_in_memory import TP, buffer, delivered, position_of
+
+_WITHIN = 10.0
 
 
 def test_commits_arrive_in_the_order_in_which_they_were_asked_for():
@@ -25,6 +31,36 @@ def test_commits_arrive_in_the_order_in_which_they_were_asked_for():
 
     run(main())
     assert arrived == [1, 2, 3]
+
+
+@pytest.mark.parametrize("is_of_positions", [True, False])
+def test_a_commit_of_a_partition_that_was_lost_meanwhile_is_not_written(is_of_positions):
+    """It waits for an earlier one. If the partition is assigned again before, that is another ownership."""
+    arrived, errors = [], []
+
+    async def main():
+        begun, release = threading.Event(), threading.Event()  # the consumer may have a loop of its own
+
+        async def commit(offsets, _):
+            arrived.append(offsets[TP].offset)
+            begun.set()
+            await asyncio.to_thread(release.wait, _WITHIN)
+
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:1", group_id="g", enable_auto_commit=False) as consumer:
+            consumer._parts.lifecycle.start().offset_requests.commit = commit
+            consumer.assign([TP])
+            consumer.seek(TP, 2)
+            consumer.commit_async({TP: 1})
+            consumer.commit_async(None if is_of_positions else {TP: 2}, lambda _, error: errors.append(error))
+            assert await asyncio.to_thread(begun.wait, _WITHIN)
+            consumer._parts.committer.give_up([TP])
+            consumer.commit_async({TP: 3})
+            release.set()
+            await consumer.commit({TP: 4})
+
+    run(main())
+    assert arrived == [1, 3, 4]
+    assert [type(error) for error in errors] == [type(None) if is_of_positions else CommitFailedError]
 
 
 def test_a_commit_finishes_only_what_was_delivered_before_it():

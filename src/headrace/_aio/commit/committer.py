@@ -15,10 +15,13 @@ import collections
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
+from kio.schema.errors import ErrorCode
+
 from ..._machines.commit.offset_set import OffsetSet
+from ..._protocol.codes import kafka_error
 from ...config.consumer import ConsumerConfig
 from ...errors import CommitFailedError, ConfigError, HeadraceError
 from ...types import TopicPartition
@@ -35,6 +38,7 @@ CommitCallback = Callable[[Offsets, HeadraceError | None], Any]
 _NO_FINAL_COMMIT = (
     "the final commit failed: headrace resumes where this consumer stopped, other clients may skip records: %s"
 )
+_GIVEN_UP = "the partition was revoked or lost while this commit waited for an earlier one"
 _LONGEST_BEFORE_REVOKE = 15.0  # seconds: enough for a new coordinator. The group waits for it
 
 
@@ -102,6 +106,8 @@ class Committer:
         self._runtime: CommitRuntime | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._last_turn: CommitTurn | None = None
+        self._plans = 0
+        self._given_up: dict[TopicPartition, int] = {}  # the number of the last plan before a partition was given up
         self._deleted: set[TopicPartition] = set()  # their positions cannot be committed; behind the buffer's lock
         self.telemetry: ConsumerTelemetry | None = None
         self._done: collections.deque[tuple[CommitCallback, Offsets, HeadraceError | None]] = collections.deque()
@@ -118,6 +124,7 @@ class Committer:
         """A commit of these offsets, or of the positions (or of what is done) of all partitions."""
         if not self._has_group:
             raise ConfigError("commits need a group.id")
+        self._plans += 1
         if offsets is None:
             return self._plan_of_positions()
         return self.target.plan(offsets)
@@ -162,20 +169,32 @@ class Committer:
 
     # -- asynchronous --------------------------------------------------------------------------------------------
 
-    def commit_async(self, plan: CommitPlan, callback: CommitCallback | None) -> None:
-        """Starts a commit. On the loop's thread."""
+    @property
+    def last_plan(self) -> int:
+        """The number of the last plan. On the user's thread."""
+        return self._plans
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions are revoked or lost. Commits of them that still wait for an earlier one must not be written,
+        even if the partitions are assigned again meanwhile: the coordinator would take them for those of the new
+        owner. On the user's thread."""
+        self._given_up.update(dict.fromkeys(partitions, self._plans))
+
+    def commit_async(self, plan: CommitPlan, number: int, callback: CommitCallback | None) -> None:
+        """Starts a commit. `number` is that of the plan. On the loop's thread."""
         runtime = self._runtime
         assert runtime is not None
-        task = runtime.loop.create_task(self._run(runtime, plan, callback, self.turn()), name="commit")
+        task = runtime.loop.create_task(self._run(runtime, plan, number, callback, self.turn()), name="commit")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def _run(
-        self, runtime: CommitRuntime, plan: CommitPlan, callback: CommitCallback | None, turn: CommitTurn
+        self, runtime: CommitRuntime, plan: CommitPlan, number: int, callback: CommitCallback | None, turn: CommitTurn
     ) -> None:
         error: HeadraceError | None = None
         try:
             await turn.comes()
+            plan = self._still_owned(plan, number)
             if plan:
                 await self.write(runtime, plan)
         except HeadraceError as failure:
@@ -187,6 +206,15 @@ class Committer:
             self._buffer.poll_signal.notify()
         elif error is not None:
             log.warning("an asynchronous commit failed: %s", error)
+
+    def _still_owned(self, plan: CommitPlan, number: int) -> CommitPlan:
+        """Raises CommitFailedError if the user chose the offset of a partition that was given up meanwhile."""
+        gone = [tp for tp in plan.offsets if self._given_up.get(tp, -1) >= number]
+        if not gone:
+            return plan
+        if not plan.is_of_positions:
+            raise kafka_error(ErrorCode.unknown_member_id, f"OffsetCommit of {gone[0]}", _GIVEN_UP, CommitFailedError)
+        return plan.of(lambda tp: tp not in gone)
 
     def turn(self) -> CommitTurn:
         """A place behind all commits that were requested before: they must not overwrite this one."""
@@ -209,7 +237,7 @@ class Committer:
         entries = plan.entries()
         if entries != self._last_sent():
             self._last = entries
-            self._runtime.loop.call_soon_threadsafe(self.commit_async, plan, self._auto_committed)
+            self._runtime.loop.call_soon_threadsafe(self.commit_async, plan, self.last_plan, self._auto_committed)
 
     def _last_sent(self) -> Entries:
         # A partition that was given up and assigned again may have been committed by others in between, at any offset.
