@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..ui.activity import PipelineActivity
 
 _LOOK_EVERY = 0.1
-_SAVES_WITHIN = 90.0
+_SAVES_WITHIN = 150.0
 
 
 class PipelineError(HeadraceError):

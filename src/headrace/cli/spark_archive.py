@@ -24,7 +24,7 @@ from ..local.java import find_java
 from ..local.paths import cache_dir
 
 _ENDS_WITHIN = 30.0
-_WRITES_WITHIN = 60.0
+_WRITES_WITHIN = 120.0
 # Verifying Spark's classes takes seconds, and the jars are those that pip has installed. A Java that does not know the
 # option ignores it.
 _UNVERIFIED = "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
