@@ -83,7 +83,7 @@ class SparkProcess:
 
     def save_classes(self, begun: float) -> None:
         """Wait until the process has ended, if the outcome says that it saves classes: see `spark_archive.py`."""
-        with waiting("saving Spark's classes, so that the next run takes less time", begun):
+        with waiting("saving Spark's classes, so that the next run takes less time (Ctrl-C skips this)", begun):
             self._process.wait(_SAVES_WITHIN)
 
     def close(self) -> None:

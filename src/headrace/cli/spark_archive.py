@@ -25,6 +25,7 @@ from ..local.paths import cache_dir
 
 _ENDS_WITHIN = 30.0
 _WRITES_WITHIN = 120.0
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # Verifying Spark's classes takes seconds, and the jars are those that pip has installed. A Java that does not know the
 # option ignores it.
 _UNVERIFIED = "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
@@ -58,7 +59,7 @@ class SparkArchive:
         """End the JVM, which was started with the options above, by closing its input, and write the archive. Takes
         seconds."""
         assert jvm.stdin is not None
-        command = [self._java, "-Xshare:dump", f"-XX:SharedClassListFile={self._classes}"]
+        command = [self._java, "-Xshare:dump", *_SHORT_LIVED, f"-XX:SharedClassListFile={self._classes}"]
         # One line for each of the hundreds of classes that an archive cannot have is too much for the log.
         quiet = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
         try:
