@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from headrace._security.tls import TlsContexts, make_context
-from headrace.cli.pipeline_process import REDACTED
+from headrace.cli.spark_server import REDACTED
 from headrace.config.consumer import ConsumerConfig
 from headrace.config.share import ShareConsumerConfig
 from headrace.errors import ConfigError
