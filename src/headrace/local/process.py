@@ -93,9 +93,10 @@ class GuardedProcess:
         return bool(poll.poll(max(0.0, timeout) * 1000))
 
     def send_signal(self, number: int) -> None:
-        """Does nothing if the process has ended: the guard prevents the reuse of its pid."""
+        """Does nothing if the process has ended, also while its guard ends what it has left."""
         if self._status >= 0 and self._guard.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def pause(self) -> None:
         """Send SIGSTOP. Returns when all threads have stopped (on systems without /proc, when the signal is sent).
