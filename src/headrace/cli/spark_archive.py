@@ -57,7 +57,7 @@ class SparkArchive:
 
     def write(self, jvm: subprocess.Popen[Any], class_path: str) -> None:
         """End the JVM, which was started with the options above, by closing its input, and write the archive. Takes
-        seconds."""
+        up to a minute."""
         assert jvm.stdin is not None
         command = [self._java, "-Xshare:dump", *_SHORT_LIVED, f"-XX:SharedClassListFile={self._classes}"]
         # One line for each of the hundreds of classes that an archive cannot have is too much for the log.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..errors import HeadraceError
 from ..local.ports import free_ports
 from .pipeline_progress import logging_properties
 from .spark_archive import SparkArchive
@@ -22,6 +23,7 @@ CATALOG_SETTING, IN_MEMORY = "spark.sql.catalogImplementation", "in-memory"
 # Names of settings that Spark does not log: its default, Java's login configuration, keys, and certificates, whose
 # value may contain a key.
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem|certificate[.]chain|certificate[.]pem"
+_STARTS_WITHIN = 300.0  # seconds; a busy machine takes one minute
 _OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -31,7 +33,7 @@ def is_remote(master: str) -> bool:
 
 
 class SparkServer:
-    """Call `launch`, then `connect`. Raises LocalBrokerError without Java."""
+    """Call `launch`, then `connect`. Raises LocalBrokerError without Java, HeadraceError if it does not start."""
 
     def __init__(self, master: str, state: Path, scratch: Path) -> None:
         self._master = master
@@ -78,7 +80,12 @@ class SparkServer:
         if self._thread is not None:
             from pyspark import SparkContext
 
-            self._thread.join()
+            self._thread.join(_STARTS_WITHIN)
+            if self._thread.is_alive():
+                raise HeadraceError(
+                    f"Spark's JVM did not start within {_STARTS_WITHIN:.0f} s: the log shows what it has printed. "
+                    "Check that this machine has memory left, and run the command again."
+                )
             if self._error is not None:
                 raise self._error
             SparkContext._ensure_initialized(gateway=self._gateway)
@@ -92,7 +99,7 @@ class SparkServer:
         return self._archive is not None and self._archive.is_missing
 
     def save_classes(self) -> None:
-        """End the JVM, and write a class archive for later ones. Takes seconds."""
+        """End the JVM, and write a class archive for later ones. Takes up to a minute."""
         assert self._archive is not None
         class_path = self._gateway.jvm.java.lang.System.getProperty("java.class.path")
         self._archive.write(self._gateway.proc, class_path)
