@@ -87,6 +87,19 @@ def test_a_guarded_process_has_an_exit_code_and_output(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "said\nwarned\n"
 
 
+def test_a_signal_to_a_process_that_its_guard_has_just_reaped_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the guard and the signal, the pid can vanish."""
+    process = GuardedProcess(SLEEP, output=subprocess.DEVNULL)
+
+    def no_such_process(pid: int, number: int) -> None:
+        raise ProcessLookupError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "kill", no_such_process)
+        process.send_signal(signal.SIGTERM)
+    process.close()
+
+
 def test_the_reader_of_the_output_sees_its_end() -> None:
     read_end, write_end = os.pipe()
     process = GuardedProcess(["echo", "all"], output=write_end)
