@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Record, TopicPartition
+from headrace import RebalanceListener, Record, TopicPartition
 from headrace._machines.commit.offset_set import OffsetSet
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import Outgoing, numbered_topic, write
@@ -23,6 +25,7 @@ from support.harness.waiting import wait_for
 PARTITIONS = 6
 PATIENT = 30.0
 """A session timeout in seconds that is long enough on a busy machine."""
+SOON = 0.25
 
 
 # -- order, failures, limits -----------------------------------------------------------------------------------------
@@ -290,3 +293,43 @@ def test_work_on_a_lost_partition_is_dropped_and_repeated_by_the_next_owner(
     other.result(DEADLINE + 5)
     assert len(handled) == total
     assert set(handled.values()) == {1}
+
+
+def test_no_handler_starts_with_a_partition_that_the_listener_knows_is_gone(
+    kind: Kind, servers: str, many_keys: str
+) -> None:
+    """With revoke.mode=immediate, run() waits for no handler. While the listener runs, other partitions keep going."""
+    group = unique("g")
+    settings = {**WAYS["cooperative"], "session_timeout_ms": round(1000 * PATIENT), "revoke_mode": "immediate"}
+    starts: list[tuple[float, TopicPartition]] = []
+    gone: list[tuple[float, float, frozenset[TopicPartition]]] = []
+
+    class Slow(RebalanceListener):
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> Any:
+            if kind.name == "async":
+                return self._revoke(partitions)
+            began = time.monotonic()
+            time.sleep(2 * SOON)  # in which handlers could start
+            gone.append((began, time.monotonic(), partitions))
+            return None
+
+        async def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
+            began = time.monotonic()
+            await asyncio.sleep(2 * SOON)
+            gone.append((began, time.monotonic(), partitions))
+
+    def begin(record: Record) -> float:
+        starts.append((time.monotonic(), TopicPartition(record.topic, record.partition)))
+        return 0.01
+
+    first = kind.member(servers, group, many_keys, listener=Slow(), **settings)
+    running = in_thread(lambda: first.run(kind.handler(begin), order="none", **until(first, lambda _: bool(gone))))
+    wait_for("handlers", lambda: len(starts) > 50)
+    second = kind.member(servers, group, many_keys, **settings)
+    other = in_thread(lambda: poll_until(second, 1))
+    running.result(DEADLINE + 5)
+    other.result(DEADLINE + 5)
+    [(began, ended, partitions), *_] = gone
+    meanwhile = Counter(tp in partitions for at, tp in starts if began + SOON < at < ended)
+    assert meanwhile[False] > 0, "nothing was processed meanwhile"
+    assert meanwhile[True] == 0

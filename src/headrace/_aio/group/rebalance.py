@@ -79,6 +79,8 @@ class Rebalancer:
         self._final_commit = final_commit
         self._forget = forget
         self._listener = RebalanceListener()
+        # Called with partitions that are revoked or lost, on the polling thread: run() starts no more of their records.
+        self.before_listener: Callable[[Partitions], None] | None = None
         self.in_listener = False
         self._is_revoking_all = False
         self.revocations = Revocations()
@@ -290,8 +292,8 @@ class Rebalancer:
 
     def _request(self, partitions: Partitions) -> None:
         """KIP-983: from now on polls return no records of these; the next poll revokes them. This poll returns at once
-        and without records: processing them would take from the time that the group waits (max.poll.interval.ms), and
-        a user who delays nothing shall have all of it (KIP-62)."""
+        and without records: processing them would take from the time that the group waits (max.poll.interval.ms), and a
+        user who delays nothing gets all of it (KIP-62)."""
         requested_at = self.member.revoke_requested_at or time.monotonic()
         log.info("group %s: revoke of %s requested", self.group_id, _shown(partitions))
         # After an interrupt in between, they are withheld, and the next poll requests them again.
@@ -322,6 +324,7 @@ class Rebalancer:
             yield from self._call_listener(poll_action, self._listener.on_partitions_assigned, poll_action.added)
         elif isinstance(poll_action, Revoke):
             log.info("group %s: revoked %s", self.group_id, _shown(poll_action.partitions))
+            self._announce(poll_action.partitions)
             if self._config.enable_auto_commit:
                 yield Background(lambda: self._auto_commit(poll_action.partitions))
             yield from self._call_listener(poll_action, self._listener.on_partitions_revoked, poll_action.partitions)
@@ -330,12 +333,17 @@ class Rebalancer:
 
     def _lose(self, partitions: Partitions, poll_action: PollAction) -> Steps:
         log.warning("group %s: lost %s", self.group_id, _shown(partitions))
+        self._announce(partitions)
         self._drop(partitions)
         self.revocations.mark_lost(partitions)
         self.lost_for_good |= partitions
         self.partitions_lost += len(partitions)
         self.has_news = True
         yield from self._call_listener(poll_action, self._listener.on_partitions_lost, partitions)
+
+    def _announce(self, partitions: Partitions) -> None:
+        if self.before_listener is not None:
+            self.before_listener(partitions)
 
     def _call_listener(
         self, poll_action: PollAction, listener: Callable[[Partitions], Awaitable[None] | None], partitions: Partitions
@@ -411,7 +419,10 @@ class Rebalancer:
 
     def rejoin(self, reason: str) -> None:
         if isinstance(self.member, ConsumerProtocolMember):
-            log.info("group %s: the coordinator decides about rebalances with group.protocol=consumer", self.group_id)
+            log.info(
+                "group %s: enforce_rebalance() has no effect with group.protocol=consumer: the coordinator decides",
+                self.group_id,
+            )
         with self._buffer.lock:
             self.member.rejoin(reason)
 

@@ -125,6 +125,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self.letters: DeadLetterTopic | None = None
         if isinstance(settings.dead_letter, str) and self._exactly_once is None:
             self.letters = DeadLetterTopic(settings.dead_letter, self._group.group_id, config)
+        self._group.before_listener = self._hold  # when nothing can raise any more
 
     # -- jobs: on any thread -----------------------------------------------------------------------------------
 
@@ -298,6 +299,13 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
             for batch in records._batches:
                 self._scheduler.add(TopicPartition(batch.topic, batch.partition), batch)
 
+    def _hold(self, partitions: frozenset[TopicPartition]) -> None:
+        """These partitions are revoked or lost, and the listener is called next: from now on no handler starts with
+        their records. `_take_in` drops the records when the poll has ended."""
+        self._held |= partitions
+        with self._lock:
+            self._scheduler.hold(self._held)
+
     def _delay_revokes(self) -> None:
         """KIP-983: a partition that the group revokes is given up as soon as none of its records is running."""
         asked = self._group.revocations.pending
@@ -441,6 +449,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
     def end(self) -> None:
         with self._lock:
             self._scheduler.is_stopped = True
+        self._group.before_listener = None
         with self._buffer.lock:  # a poll was interrupted
             for assignment in self._buffer.source.assignments:
                 for state in assignment:
