@@ -238,7 +238,7 @@ class SecuritySettings:
     sasl_login_callback_handler_class: str | None = setting(
         _handler,
         None,
-        "Accepts only Java's OAuthBearerLoginCallbackHandler, which has no effect: it is what headrace does anyway.",
+        "Accepts only Java's OAuthBearerLoginCallbackHandler, which has no effect: headrace always does what it does.",
     )
     sasl_client_callback_handler_class: str | None = setting(
         _client_handler,

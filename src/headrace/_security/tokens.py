@@ -65,8 +65,10 @@ class Tokens:
         if self._asking is None:
             self._asking = asyncio.create_task(self._refresh(), name="OAuth token")
             self._asking.add_done_callback(self._asked)
+        asking = self._asking
         try:
-            return await asyncio.shield(self._asking)
+            await asyncio.wait([asking])  # not asyncio.shield(): see `Connections.connect`
+            return asking.result()
         except HeadraceError as error:
             current = self._current
             if current is None or current.expires_at is None or time.time() >= current.expires_at:

@@ -85,8 +85,10 @@ class Connections:
             opening = asyncio.create_task(self._open(key), name=f"connect {host}:{port}")
             self._opening[key] = opening
             opening.add_done_callback(lambda task: self._opened(key, task))
-        # Shielded: several callers may wait for it, and the cancellation of one must not affect the others.
-        return await asyncio.shield(opening)
+        # Several callers may wait for it, and the cancellation of one must not affect the others. asyncio.shield() does
+        # the same, but from Python 3.14 on it logs errors that nobody waits for any more.
+        await asyncio.wait([opening])
+        return opening.result()
 
     def _opened(self, key: tuple[Address, str], task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
