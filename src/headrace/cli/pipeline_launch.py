@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import HeadraceError
-from .elapsed import Elapsed, waiting
+from .elapsed import Elapsed
 from .formatting import say
 from .spark_errors import Failures, cause_in
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..ui.activity import PipelineActivity
 
 _LOOK_EVERY = 0.1
-_SAVES_WITHIN = 150.0
 
 
 class PipelineError(HeadraceError):
@@ -41,8 +40,6 @@ class PipelineOutcome:
     """A topic that the pipeline writes to, whose last records are shown."""
     location: str | None
     """The directory of the main table; None if it is not on this machine."""
-    saves_classes: bool = False
-    """Whether the process goes on, for the benefit of later runs."""
 
 
 class SparkProcess:
@@ -80,11 +77,6 @@ class SparkProcess:
                 return PipelineOutcome(**event)
         cause = failures.cause or "Spark exited without an error message"
         raise PipelineError(f"the pipeline failed: {cause} (log: {self._log})")
-
-    def save_classes(self, begun: float) -> None:
-        """Wait until the process has ended, if the outcome says that it saves classes: see `spark_archive.py`."""
-        with waiting("saving Spark's classes, so that the next run takes less time (Ctrl-C skips this)", begun):
-            self._process.wait(_SAVES_WITHIN)
 
     def close(self) -> None:
         """Kill Spark, whose JVM would take seconds to end. What it has committed is on disk, and the next run repeats

@@ -11,8 +11,7 @@ deleted after reading. The process reports its progress as JSON lines in the fil
     {"warning": "…"}                                  a warning for the user
     {"counts": [{"name", "before", "rows"}, …]}       the tables before the flows run
     {"tables": [{"name", "before", "rows", "seconds"}, …], "spark_seconds": 8.1, "seconds": 12.3,
-     "shown": {"columns": […], "rows": [[…], …]} | null, "chart": likewise, "topic": "…" | null, "location": "…" | null,
-     "saves_classes": false}
+     "shown": {"columns": […], "rows": [[…], …]} | null, "chart": likewise, "topic": "…" | null, "location": "…" | null}
     {"failed": "…"}                                   the error in one line; the log has the details
 """
 
@@ -119,11 +118,7 @@ def _run(task: Task, event_log: _EventLog) -> None:
         chart=_shown(spark, later.get(CHART), _MOST_POINTS),
         topic=later.get(SHOW_TOPIC),
         location=next((table.location for table, _ in counted if table.short_name == main), None),
-        saves_classes=server.saves_classes,
     )
-    if server.saves_classes:
-        server.save_classes()
-        os._exit(0)  # otherwise the session looks for its server for a minute
 
 
 def _configuration_in(spec: Path) -> dict[str, str]:

@@ -118,8 +118,6 @@ def run(
         configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
         outcome = spark.run(configuration, begun, activity)
         _report(directory, state, outcome, settings, since, begun)
-        if outcome.saves_classes:
-            spark.save_classes(begun)
 
 
 @contextlib.contextmanager
@@ -140,7 +138,7 @@ def _report(
             found = last_values(outcome.topic, settings)
         report_topic(outcome.topic, found)
     if read_batches(state / "checkpoints"):  # none on this machine: no streaming tables, or a remote server
-        with waiting("asking for the lag", begun, says=False):
+        with waiting("requesting the lag", begun, says=False):
             lag = lag_line(state, settings)
         click.echo(lag)
     if outcome.chart:

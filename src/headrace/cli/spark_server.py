@@ -15,7 +15,6 @@ from typing import Any
 from ..errors import HeadraceError
 from ..local.ports import free_ports
 from .pipeline_progress import logging_properties
-from .spark_archive import SparkArchive
 from .spark_home import fast_home
 
 TABLES, PROGRESS, LOGGING = "tables", "progress.log", "log4j2.properties"
@@ -25,6 +24,9 @@ CATALOG_SETTING, IN_MEMORY = "spark.sql.catalogImplementation", "in-memory"
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem|certificate[.]chain|certificate[.]pem"
 _STARTS_WITHIN = 300.0  # seconds; a busy machine takes one minute
 _OPTIONS = "spark.driver.extraJavaOptions"
+# Verifying 20,000 classes takes seconds, and the jars are those that pip has installed. A Java that does not know the
+# option ignores it.
+_UNVERIFIED = "-XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 
 def is_remote(master: str) -> bool:
@@ -41,7 +43,6 @@ class SparkServer:
         self._scratch = scratch
         self._url = master
         self._settings: dict[str, str] = {}
-        self._archive: SparkArchive | None = None
         self._thread: threading.Thread | None = None
         self._gateway: Any = None
         self._error: BaseException | None = None
@@ -58,8 +59,7 @@ class SparkServer:
         (port,) = free_ports(1)
         self._url = f"sc://localhost:{port}"
         os.environ["SPARK_LOCAL_REMOTE"] = "1"
-        self._archive = SparkArchive(self._scratch, os.environ.get("SPARK_HOME"))
-        self._settings = self._server_settings(configuration, port, self._archive.java_options)
+        self._settings = self._server_settings(configuration, port)
         # Imported before the thread starts: two threads cannot import the modules of PySpark at the same time.
         from pyspark import SparkConf, java_gateway
 
@@ -93,18 +93,7 @@ class SparkServer:
         os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
         return SparkSession.builder.remote(self._url).getOrCreate()
 
-    @property
-    def saves_classes(self) -> bool:
-        """Whether `save_classes` is to be called at the end."""
-        return self._archive is not None and self._archive.is_missing
-
-    def save_classes(self) -> None:
-        """End the JVM, and write a class archive for later ones. Takes up to a minute."""
-        assert self._archive is not None
-        class_path = self._gateway.jvm.java.lang.System.getProperty("java.class.path")
-        self._archive.write(self._gateway.proc, class_path)
-
-    def _server_settings(self, configuration: Mapping[str, str], port: int, java_options: str) -> dict[str, str]:
+    def _server_settings(self, configuration: Mapping[str, str], port: int) -> dict[str, str]:
         """They are on the command line of the JVM, which all users can see: no credentials for Kafka."""
         logging = self._state / LOGGING
         logging.write_text(logging_properties(self._state / PROGRESS))
@@ -121,5 +110,5 @@ class SparkServer:
         found |= {name: value for name, value in configuration.items() if name.startswith("spark.")}
         # Quoted: a path may have spaces.
         own = [f'"-Dlog4j2.configurationFile={logging.as_uri()}"', f'"-Djava.io.tmpdir={self._scratch}"']
-        found[_OPTIONS] = " ".join(filter(None, (*own, java_options, found.get(_OPTIONS))))
+        found[_OPTIONS] = " ".join(filter(None, (*own, _UNVERIFIED, found.get(_OPTIONS))))
         return found
