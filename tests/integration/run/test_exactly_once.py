@@ -144,12 +144,11 @@ def test_nothing_is_lost_or_doubled_when_members_are_killed(admin: Admin, server
 
     def end(member: Child) -> None:
         member.kill()
-        for _ in member.lines():
-            pass  # until the process ends
+        printed.extend(member.lines())  # until the process ends
         member.process.close()
 
     members = [start(0), start(1)]
-    sent = 0
+    sent, printed = 0, list[str]()
     try:
         with Producer(bootstrap_servers=servers) as writer:
             for kill in range(KILLS):
@@ -167,6 +166,7 @@ def test_nothing_is_lost_or_doubled_when_members_are_killed(admin: Admin, server
     finally:
         for member in members:
             end(member)
+        print(*printed, sep="")  # warnings of the members, which pytest shows if this fails
     counts = Counter(map(int, outputs(servers, target, 2)))
     assert counts == Counter(range(sent)), f"seed {seed}"
 

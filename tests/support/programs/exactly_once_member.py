@@ -5,12 +5,14 @@ python -m support.programs.exactly_once_member SERVERS GROUP FROM TO TRANSACTION
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from headrace import Consumer, Producer, ProducerRecord, Record
 
 
 def main() -> None:
+    logging.basicConfig(format="%(asctime)s %(process)d %(name)s: %(message)s")
     servers, group, source, target, transactional_id, *settings = sys.argv[1:]
 
     def copy(record: Record) -> ProducerRecord:

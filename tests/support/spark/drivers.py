@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from headrace.local.process import GuardedProcess
 from support.harness.waiting import wait_for
+from support.spark.home import fast_start
 
 STARTS_WITHIN = 200.0
 _PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -26,10 +27,12 @@ class Driver:
     """Runs `python <program> <job as JSON>` in the environment of the tests."""
 
     def __init__(self, program: str, job: dict[str, Any], output: Path, python: str = sys.executable) -> None:
-        path = _PROGRAMS / program
+        command = [python, "-u", str(_PROGRAMS / program), json.dumps(job)]
+        if python == sys.executable:
+            command = ["env", *(f"{name}={value}" for name, value in fast_start().items()), *command]
         self._output = output
         with output.open("ab") as file:
-            self._process = GuardedProcess([python, "-u", str(path), json.dumps(job)], output=file)
+            self._process = GuardedProcess(command, output=file)
 
     def reported(self, name: str, within: float = STARTS_WITHIN) -> Any:
         """Wait for the first value reported under this name. Fail with the driver's output if it ends without it."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .home import fast_start
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -34,7 +36,7 @@ def spark() -> Iterator[SparkSession]:
 
     # Workers of a pip-installed Spark run the system's python3 by default.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("headrace-tests")
         .config("spark.ui.enabled", "false")
@@ -44,8 +46,11 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         # The default is 15 seconds for fetching the result of collect().
         .config("spark.python.authenticate.socketTimeout", "120s")
-        .getOrCreate()
     )
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in fast_start().items():
+            patched.setenv(name, value)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
