@@ -12,7 +12,7 @@ import time
 
 from headrace import Admin, LocalBroker
 
-from .cycle import PARTITIONS, TOPIC, Application
+from .cycle import PARTITIONS, SMALL_TOPIC, TOPIC, Application
 from .figures import HEADER, Figures, growth
 
 _SAMPLES = 8  # at least
@@ -45,7 +45,8 @@ def main() -> int:
 
 def watch(servers: str, seconds: float, interval: float) -> int:
     with Admin(bootstrap_servers=servers) as admin:
-        admin.create_topic(TOPIC, PARTITIONS, 1, _SMALL)
+        for topic in (TOPIC, SMALL_TOPIC):
+            admin.create_topic(topic, PARTITIONS, 1, _SMALL)
     application = Application(servers)
     samples: list[Figures] = []
     print(HEADER, flush=True)

@@ -19,7 +19,9 @@ from headrace import (
 )
 from headrace.errors import NetworkError
 
-TOPIC = "leaks"
+TOPIC, SMALL_TOPIC = "leaks", "leaks-small"
+"""The first one grows until the broker deletes its segments, every few minutes. Clients that begin at its start would
+use the more memory the faster the cycles are, so they read the second one, which gets no records later."""
 PARTITIONS = 4
 RECORDS = 200
 _BY_HAND = {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
@@ -34,8 +36,9 @@ class Application:
         self._producer = Producer(**self.settings, linger_ms=0)
         self._reader = Consumer(**self.settings, auto_offset_reset="earliest")
         self._reader.assign([TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
-        self._member = self._member_of("long-lived")
+        self._member = self._member_of("long-lived", topic=TOPIC)
         self._number = 0
+        self._producer.send_all(SMALL_TOPIC, [b"." * 100] * RECORDS).result()
 
     def cycle(self) -> None:
         """All steps, one after the other."""
@@ -89,7 +92,7 @@ class Application:
 
     def _share(self) -> None:
         with ShareConsumer(**self.settings, group_id="shared") as consumer:
-            consumer.subscribe([TOPIC])
+            consumer.subscribe([SMALL_TOPIC])
             consumer.poll(0.3)
             consumer.commit()
 
@@ -106,10 +109,10 @@ class Application:
         async with AsyncProducer(**self.settings, linger_ms=0) as producer:
             await (await producer.send(TOPIC, b"x", partition=0))
         async with AsyncConsumer(**self.settings, group_id="in-a-loop", auto_offset_reset="earliest") as consumer:
-            consumer.subscribe([TOPIC])
+            consumer.subscribe([SMALL_TOPIC])
             await consumer.poll(1.0)
         async with AsyncShareConsumer(**self.settings, group_id="shared") as shares:
-            shares.subscribe([TOPIC])
+            shares.subscribe([SMALL_TOPIC])
             await shares.poll(0.1)
         left = asyncio.all_tasks() - before
         assert not left, f"tasks of closed clients: {left}"
@@ -119,14 +122,14 @@ class Application:
     def _abandon(self) -> None:
         """A consumer that is dropped without close() is collected with its threads."""
         consumer = Consumer(**self.settings)
-        consumer.assign([TopicPartition(TOPIC, 0)])
+        consumer.assign([TopicPartition(SMALL_TOPIC, 0)])
         consumer.poll(0.05)
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _member_of(self, group: str, protocol: str = "classic") -> Consumer:
+    def _member_of(self, group: str, protocol: str = "classic", topic: str = SMALL_TOPIC) -> Consumer:
         member = Consumer(**self.settings, group_id=group, group_protocol=protocol, **_BY_HAND)
-        member.subscribe([TOPIC])
+        member.subscribe([topic])
         return member
 
     @staticmethod
