@@ -26,11 +26,11 @@ from .certificates import Certificates
 from .clients.process import SESSION_MS
 from .disks import Disks
 from .evidence import Place, TopicLog
-from .identity import parse_identity
+from .identity import identity_of
 from .plan import BROKERS, COPIERS, MOVING, PLAIN, TX, TYPED, Client
 from .proxy import Proxy
 from .rules.copies import parse_copy
-from .rules.moving import RETENTION
+from .rules.moving import RETENTION, UNCLEAN_REPLICAS
 from .rules.shares import LOCK
 
 PARTITIONS = 4
@@ -79,7 +79,7 @@ _CONFIGS: dict[str, dict[str, Any]] = {
         "message_timestamp_type": "LogAppendTime",  # the clock of a producer may jump
     },
     "unclean": {
-        "replicas": ((1, 2), (2, 3), (3, 1), (1, 2)),
+        "replicas": UNCLEAN_REPLICAS,
         "min_insync_replicas": 1,
         "unclean_leader_election_enable": True,
     },
@@ -247,7 +247,7 @@ class Cluster:
     def log(self, name: str) -> TopicLog:
         topic = self.topics[name]
         rows = oracle_rows(self.servers, topic, self.partitions[topic])
-        records = {(row.partition, row.offset): parse_identity((row.value or b"").decode()) for row in rows}
+        records = {(row.partition, row.offset): identity_of(row.value, row.key) for row in rows}
         if name == PLAIN:
             return TopicLog(records, frozenset(records))
         shown = oracle_rows(self.servers, topic, self.partitions[topic], "read_committed")
@@ -255,7 +255,7 @@ class Cluster:
 
     def copies(self, kind: str) -> list[tuple[Place, str]]:
         rows = oracle_rows(self.servers, self.targets[kind], PARTITIONS, "read_committed")
-        return [parse_copy((row.value or b"").decode()) for row in rows]
+        return [parse_copy(row.value, row.key) for row in rows]
 
     def uncopied(self, kind: str, log: TopicLog) -> str:
         found = {place for place, _ in self.copies(kind)}

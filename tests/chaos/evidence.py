@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,6 +59,10 @@ class Happened:
     ended: float
 
 
+_BRIEF = ("cut", "halve", "flood", "delay", "jitter", "renew_certificates", "jump_clock")
+"""Faults after which connections are back long before a session has expired."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     lives: Sequence[Life]
@@ -90,6 +95,11 @@ class Evidence:
             if fault.target == client or fault.target.startswith(("broker-", "proxy-"))
             if fault.kind != "jump_clock"
         )
+
+    def keeps_session(self, client: str, since: float, until: float) -> bool:
+        """Whether no fault in this time can have lasted until a group removed this client."""
+        long = [fault for fault in self.faults if fault.kind not in _BRIEF]
+        return dataclasses.replace(self, faults=long).is_well(client, since, until)
 
     def are_brokers_well(self, since: float, until: float) -> bool:
         return not any(
@@ -127,7 +137,7 @@ def save(directory: Path, evidence: Evidence) -> None:
 
 def load(directory: Path) -> Evidence:
     found: dict[str, Any] = json.loads((directory / "evidence.json").read_text())
-    lives = read_lives(directory / "ledgers")
+    lives = read_lives(directory / "ledgers", found["ends"])
     for life in lives:
         life.ended, life.was_killed, life.code = found["ends"].get(life.name, (None, False, None))
     return Evidence(

@@ -41,6 +41,23 @@ def parse_identity(text: str) -> Identity:
     return Identity(producer, int(partition), int(number), int(transaction))
 
 
+KEYS = 5
+
+
+def key_of(identity: Identity) -> str:
+    """The key that clients give a record. Java's records have none, so each is a key of its own."""
+    if identity.partition < 0:
+        return str(identity)
+    return f"{identity.producer}-{identity.number % KEYS}"
+
+
+def identity_of(value: bytes | None, key: bytes | None) -> Identity:
+    """The identity of a record; one of a producer that does not exist if the record has another key."""
+    identity = parse_identity((value or b"").decode())
+    expected = None if identity.partition == ANY_PARTITION else key_of(identity).encode()
+    return identity if key == expected else identity._replace(producer=f"{identity.producer} with the key {key!r}")
+
+
 class Seen(NamedTuple):
     """A record at its place in a log."""
 

@@ -31,7 +31,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,10 +117,11 @@ class Life:
         return any(event.name == "closed" for event in self.events)
 
 
-def read_lives(directory: Path) -> list[Life]:
-    """The lives in a directory of ledgers, by client and number."""
+def read_lives(directory: Path, started: Iterable[str] = ()) -> list[Life]:
+    """The lives in a directory of ledgers, by client and number, and those of other processes that were started: they
+    have no events."""
     lives = []
-    for path in sorted(directory.glob("*.jsonl")):
-        client, _, number = path.stem.rpartition(".")
-        lives.append(Life(client, int(number), list(LedgerReader(path).read())))
+    for name in {path.stem for path in directory.glob("*.jsonl")} | set(started):
+        client, _, number = name.rpartition(".")
+        lives.append(Life(client, int(number), list(LedgerReader(directory / f"{name}.jsonl").read())))
     return sorted(lives, key=lambda life: (life.client, life.number))

@@ -117,13 +117,16 @@ class Processes:
         self._end(running)
         return True
 
+    def is_query_running(self, name: str) -> bool:
+        """Whether a driver has started its query. That may take minutes on a busy machine."""
+        ledger = LedgerReader(self._ledgers / f"{self._current[name].name}.jsonl")
+        return any(event.name == "running" for event in ledger.read())
+
     def kill_worker(self, name: str) -> bool:
         """Kill one of the Python processes that Spark's JVM started. False if there is none, or if the query has not
         started: Spark does not find the source again if the worker that looks for it dies."""
-        running = self._current[name]
-        workers = [pid for pid in descendants(running.process.pid) if is_python(pid)]
-        ledger = LedgerReader(self._ledgers / f"{running.name}.jsonl")
-        if not workers or not any(event.name == "running" for event in ledger.read()):
+        workers = [pid for pid in descendants(self._current[name].process.pid) if is_python(pid)]
+        if not workers or not self.is_query_running(name):
             return False
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(random.choice(workers), signal.SIGKILL)
@@ -198,8 +201,8 @@ class Processes:
             ledger.close()
             os.replace(path.with_suffix(".jsonl.draft"), path.with_suffix(".jsonl"))
         self._write_file_ledgers()
-        lives = read_lives(self._ledgers)
         ends = {each.name: each for each in self._all}
+        lives = read_lives(self._ledgers, ends)
         for life in lives:
             if (running := ends.get(life.name)) is not None:
                 life.ended, life.was_killed, life.code = running.ended, running.was_killed, running.code

@@ -7,9 +7,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from chaos.clients.process import Process, start
-from chaos.identity import NO_TRANSACTION, Identity
+from chaos.identity import NO_TRANSACTION, Identity, key_of
 from chaos.ledger import UNKNOWN_OFFSET
-from chaos.rules.groups import key_of
 
 _PAUSE = 1.0
 _AT_ONCE = 3

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from chaos.clients.process import Process, start
-from chaos.identity import NO_TRANSACTION, Identity
-from chaos.rules.groups import key_of
+from chaos.identity import NO_TRANSACTION, Identity, key_of
 from headrace import Producer
 from headrace.errors import HeadraceError, RequestTimeoutError
 

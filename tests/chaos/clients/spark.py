@@ -30,6 +30,7 @@ from chaos.clients.process import Process, start
 from chaos.identity import Seen, parse_identity, to_runs
 from chaos.rules.copies import FILES, SINKS
 from support.spark.drivers import local_settings
+from support.spark.home import fast_start
 from support.spark.streams import started
 
 _TESTS = Path(__file__).parents[2]
@@ -74,6 +75,7 @@ class Driver:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         os.environ["CHAOS_PORTS"] = json.dumps(process.ports)
         # A task may fail three times, as on a cluster: local mode would give it one attempt.
+        os.environ.update(fast_start())
         builder = SparkSession.builder.master("local[1,4]")
         self._spark: SparkSession = builder.config(map={**local_settings(), **_SETTINGS}).getOrCreate()
         self._spark.sparkContext.setLogLevel("WARN")

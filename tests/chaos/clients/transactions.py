@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from chaos.clients.process import Process, start
-from chaos.identity import Identity
-from chaos.rules.groups import key_of
+from chaos.identity import Identity, key_of
 from headrace import Producer
 from headrace.errors import HeadraceError, ProducerFencedError, RequestTimeoutError
 

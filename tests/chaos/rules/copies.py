@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..evidence import Evidence, Place, Verdict
-from ..identity import parse_identity
+from ..identity import identity_of, key_of, parse_identity
 from ..ledger import Life
 
 FILES = ("spark_plain",)
@@ -24,9 +24,10 @@ def copy_value(place: Place, identity: str) -> str:
     return f"{place[0]}/{place[1]}/{identity}"
 
 
-def parse_copy(text: str) -> tuple[Place, str]:
-    partition, offset, identity = text.split("/")
-    return (int(partition), int(offset)), str(parse_identity(identity))
+def parse_copy(value: bytes | None, key: bytes | None) -> tuple[Place, str]:
+    """The place of the source and its identity; another one if the copy has another key."""
+    partition, offset, identity = (value or b"").decode().split("/")
+    return (int(partition), int(offset)), str(identity_of(identity.encode(), key))
 
 
 def check_copies(evidence: Evidence) -> Iterator[Verdict]:
@@ -42,9 +43,21 @@ def check_copies(evidence: Evidence) -> Iterator[Verdict]:
                 yield Verdict("of an aborted transaction", group, f"{identity} at {place} was copied")
             elif str(log.records[place]) != identity:
                 yield Verdict("not what was written", group, f"{identity} at {place}: {log.records[place]}")
+        if lives[0].started["kind"] == "exactly_once":
+            yield from _check_order(group, found)
         missing = log.visible - {place for place, _ in found}
         for place in sorted(missing):
             yield Verdict("never copied", group, f"{log.records[place]} at {place}")
+
+
+def _check_order(group: str, found: Sequence[tuple[Place, str]]) -> Iterator[Verdict]:
+    """Copies of a key are in one partition of the target, in the order of their sources."""
+    last: dict[tuple[int, str], int] = {}
+    for (partition, offset), identity in found:
+        key = (partition, key_of(parse_identity(identity)))
+        if offset < last.get(key, -1):
+            yield Verdict("out of order", group, f"{identity} of offset {offset} was copied after {last[key]}")
+        last[key] = offset
 
 
 def _may_repeat(evidence: Evidence, lives: Sequence[Life]) -> bool:

@@ -13,7 +13,7 @@ from headrace._machines.lanes.commit_metadata import CommitMark
 from support.ledgers.commit_history import Commit
 
 from ..evidence import Evidence, TopicLog, Verdict
-from ..identity import Identity
+from ..identity import Identity, key_of
 from ..ledger import Life
 from .ownerships import Delivery, Ownership, check_single_owner, ownerships_of
 from .writes import visible_since
@@ -25,7 +25,7 @@ SESSION = 10_000.0
 """The session timeout of all groups, in milliseconds."""
 _SLACK = 2.0
 """Milliseconds: brokers round times down."""
-_UNANSWERED = 20_000.0
+UNANSWERED = 20_000.0
 """Milliseconds after a fault in which a broker may process a request whose connection broke."""
 _NEVER_LATE = ("exactly_once", "spark_member")
 """The first commits in transactions, and brokers reject requests of an earlier transaction (KIP-890). For the second,
@@ -126,21 +126,11 @@ def _check_keys(ownerships: Iterable[Ownership]) -> Iterator[Verdict]:
 
 
 def _check_revokes(ownerships: Iterable[Ownership]) -> Iterator[Verdict]:
-    """run() completes a revoke only after the handlers of the partition have returned."""
+    """run() completes a revoke only after the handlers of the partition have returned, and starts none later."""
     for ownership in ownerships:
-        late = [each.offset for each in ownership.handled if each.at > ownership.over]
+        late = [each.offset for each in (*ownership.received, *ownership.handled) if each.at > ownership.over]
         if late and ownership.ending == "revoked":
             yield Verdict("handled after the revoke", ownership.life.name, f"{late}: {ownership}")
-
-
-KEYS = 5
-
-
-def key_of(identity: Identity) -> str:
-    """The key that clients give a record. Java's records have none, so each is a key of its own."""
-    if identity.partition < 0:
-        return str(identity)
-    return f"{identity.producer}-{identity.number % KEYS}"
 
 
 # -- commits ----------------------------------------------------------------------------------------------------------
@@ -168,7 +158,7 @@ def check_commits(
     committed: dict[int, int] = defaultdict(int)
     for commit in commits:
         partition = commit.tp[1]
-        committed[partition] = max(committed[partition], commit.offset)
+        committed[partition] = commit.offset
         below = bisect_left(log.visible_offsets.get(partition, []), commit.offset)
         if below and finished[partition][below - 1] > commit.at + _SLACK:
             what = f"offset {commit.offset} of {partition} was committed before all records below it were finished"
@@ -182,16 +172,22 @@ def check_commits(
 def _check_monotonic(
     evidence: Evidence, group: str, commits: Sequence[Commit], ownerships: Sequence[Ownership]
 ) -> Iterator[Verdict]:
+    begins: dict[int, list[float]] = defaultdict(list)
+    for ownership in sorted(ownerships, key=lambda each: each.begun):
+        begins[ownership.partition].append(ownership.begun)
     highest: dict[int, Commit] = {}
     earlier: dict[int, list[Commit]] = defaultdict(list)
     for commit in commits:
         partition = commit.tp[1]
+        found = earlier[partition]
+        if found and bisect_right(begins[partition], found[-1].at) < bisect_right(begins[partition], commit.at):
+            highest[partition] = found[-1]  # a new owner resumes there, even if it was late
         before = highest.setdefault(partition, commit)
-        if commit.offset >= before.offset or _is_late(evidence, before, commit, earlier[partition], ownerships):
-            highest[partition] = commit  # the next owner resumes there, even if it is late
-        else:
+        if commit.offset >= before.offset and _done(before) <= _done(commit):
+            highest[partition] = commit
+        elif not _is_late(evidence, before, commit, found, ownerships):
             yield Verdict("commit decreased", group, f"{partition}: {commit.offset} after {before.offset}")
-        earlier[partition].append(commit)
+        found.append(commit)
 
 
 def _is_late(
@@ -204,16 +200,17 @@ def _is_late(
     """Whether this may be a commit without a response that the broker processed after the owner's next one.
 
     Brokers keep the order of requests on one connection only, and a client whose connection breaks cannot withdraw
-    what it has sent. The coordinator rejects late commits of a former owner.
+    what it has sent. The coordinator rejects late commits of a former owner. The next commit is compared with the
+    highest one again, so it corrects the offset.
     """
     for ownership in ownerships:
         if ownership.partition != commit.tp[1] or ownership.life.started["kind"] in _NEVER_LATE:
             continue
-        since = max(commit.at - _UNANSWERED, ownership.begun)
+        since = max(commit.at - UNANSWERED, ownership.begun)
         answered = max((each.offset for each in earlier if each.at < since), default=0)
         is_of_owner = ownership.begun <= before.at + _SLACK and ownership.over >= commit.at
         if is_of_owner and commit.offset >= answered:
-            return not evidence.is_well(ownership.life.client, commit.at - _UNANSWERED, commit.at)
+            return not evidence.is_well(ownership.life.client, commit.at - UNANSWERED, commit.at)
     return False
 
 
@@ -239,10 +236,12 @@ def _done(commit: Commit) -> OffsetSet:
 
 def check_confirmed(lives: Iterable[Life], commits: Sequence[Commit]) -> Iterator[Verdict]:
     """A commit that a client got a response for is in the group's log."""
-    accepted = {(each.tp[1], each.offset) for each in commits}
+    accepted: dict[tuple[int, int], float] = {}
+    for each in commits:
+        accepted.setdefault((each.tp[1], each.offset), each.at)
     for life in lives:
         for event in life.events:
             if event.name == "committed":
                 for partition, offset in event.fields["offsets"]:
-                    if (partition, offset) not in accepted:
+                    if accepted.get((partition, offset), float("inf")) > event.at + _SLACK:
                         yield Verdict("commit lost", life.name, f"offset {offset} of partition {partition}")

@@ -12,7 +12,7 @@ from support.ledgers.lane_ledger import LaneCommit, LaneLedger, Logs
 
 from ..evidence import Evidence, TopicLog, Verdict
 from ..ledger import Life
-from .groups import SESSION, check_complete, check_prompt, check_records
+from .groups import SESSION, UNANSWERED, check_complete, check_prompt, check_records
 from .ownerships import Ownership, check_single_owner, ownerships_of
 
 KINDS = ("lanes",)
@@ -31,6 +31,7 @@ def check_lanes(evidence: Evidence) -> Iterator[Verdict]:
         yield from check_single_owner(evidence, ownerships, SESSION)
         yield from _check_lane_order(ownerships)
         yield from _check_ledger(group, lives, evidence.commits, log)
+        yield from _check_monotonic(evidence, group, ownerships)
 
 
 def _check_lane_order(ownerships: Iterable[Ownership]) -> Iterator[Verdict]:
@@ -55,12 +56,7 @@ def _check_ledger(
                 ledger.take(life.client, said)
             except KeyError:  # records of a partition that it does not own: `ownerships_of` has found that
                 continue
-    marks = [
-        LaneCommit(each.at, is_second, each.tp[1], _mark(each), each.metadata)
-        for is_second, name in ((False, group), (True, group + BACKLOG_SUFFIX))
-        for each in commits.get(name, ())
-    ]
-    marks.sort(key=lambda each: (each.at, not each.is_second))
+    marks = _marks(group, commits)
     for rule, check in (
         ("lanes overlap", ledger.check_ownerships),
         ("lane commits", lambda: ledger.check_commits(marks)),
@@ -73,6 +69,32 @@ def _check_ledger(
     for partition, offsets in log.visible_offsets.items():
         if left := logs.done(partition).open(offsets[0], offsets[-1] + 1):
             yield Verdict("not committed", group, f"{left} of partition {partition}")
+
+
+def _marks(group: str, commits: Mapping[str, Sequence[Commit]]) -> list[LaneCommit]:
+    """The commits of both logs, in the order in which they were accepted."""
+    marks = [
+        LaneCommit(each.at, is_second, each.tp[1], _mark(each), each.metadata)
+        for is_second, name in ((False, group), (True, group + BACKLOG_SUFFIX))
+        for each in commits.get(name, ())
+    ]
+    return sorted(marks, key=lambda each: (each.at, not each.is_second))
+
+
+def _check_monotonic(evidence: Evidence, group: str, ownerships: Sequence[Ownership]) -> Iterator[Verdict]:
+    """Both logs together never forget a record, except by a late commit of the owner: see `groups`."""
+    logs = Logs()
+    for commit in _marks(group, evidence.commits):
+        before = logs.done(commit.partition)
+        logs.take(commit)
+        forgotten = before - logs.done(commit.partition)
+        owners = [
+            each.life.client
+            for each in ownerships
+            if each.partition == commit.partition and each.begun <= commit.at <= each.over
+        ]
+        if forgotten and all(evidence.is_well(client, commit.at - UNANSWERED, commit.at) for client in owners):
+            yield Verdict("commit decreased", group, f"{forgotten} of partition {commit.partition} was done before")
 
 
 def _mark(commit: Commit) -> CommitMark:

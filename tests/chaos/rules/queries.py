@@ -25,8 +25,8 @@ ONCE = (*FILES, "spark_typed", "spark_lanes")
 MEMBERS = ("spark_member", "spark_peer")
 DRIVER_PATIENCE = 120_000.0
 """Milliseconds that a driver may take for its start, in addition to the patience with other clients."""
-_FAILS_WITHIN = 90_000.0
-"""Milliseconds after a fault in which a query may fail because of it: its retries end late."""
+_FAILS_WITHIN = 30_000.0
+"""Milliseconds after a fault in which a query may fail because of it: requests end after 8 s, and are retried."""
 
 
 @dataclass(slots=True, eq=False)
@@ -169,12 +169,14 @@ def check_spark_members(evidence: Evidence) -> Iterator[Verdict]:
 def _check_uncommitted(
     evidence: Evidence, group: str, commits: Sequence[Commit], attempts: Sequence[Attempt]
 ) -> Iterator[Verdict]:
-    """A query does not plan what was committed. After a fault it may not know yet that it has lost a partition."""
+    """A query does not plan what was committed. After a fault that can last for a session, it may not know yet that it
+    has lost a partition."""
     history: dict[int, list[Commit]] = defaultdict(list)
     for commit in commits:
         history[commit.tp[1]].append(commit)
     for attempt in attempts:
-        if attempt.is_first or not evidence.is_well(attempt.life.client, attempt.since - 2 * SESSION, attempt.at):
+        since = attempt.since - 2 * SESSION
+        if attempt.is_first or not evidence.keeps_session(attempt.life.client, since, attempt.at):
             continue
         for place in attempt.places:
             found = history[place[0]]

@@ -10,12 +10,20 @@ from ..identity import ANY_PARTITION, NO_TRANSACTION, Identity
 from ..ledger import UNKNOWN_OFFSET, Life
 
 KINDS = ("idempotent", "transactional", "librdkafka", "java")
+DELIVERY_TIMEOUT = 120_000.0
+"""Milliseconds after send() in which a delivery does not fail (delivery.timeout.ms)."""
+_ENDS = {"txn_committed": "committing", "txn_aborted": "aborting"}
 
 
 def check_writes(evidence: Evidence) -> Iterator[Verdict]:
     for life in evidence.lives:
         if life.started.get("kind") in KINDS:
             yield from _check_process(life, evidence.logs[life.started["topic"]])
+            yield from _check_failures(life)
+            yield from _check_prompt(life, evidence.patience)
+        if life.started.get("kind") in ("idempotent", "librdkafka", "moving_writer"):
+            yield from _check_reports(life)
+    yield from _check_writers(evidence.lives)
     written = {life.name for life in evidence.lives if life.started.get("kind") in KINDS}
     topics = {life.started["topic"] for life in evidence.lives if life.started.get("kind") in KINDS}
     for topic in sorted(topics):
@@ -32,7 +40,7 @@ def _check_process(life: Life, log: TopicLog) -> Iterator[Verdict]:
     yield from (
         Verdict("never sent", life.name, f"{identity} is at offset {offset} of partition {partition}")
         for (partition, offset), identity in own.items()
-        if sent and key_in_ledger(identity) not in sent
+        if life.started["kind"] != "java" and key_in_ledger(identity) not in sent
     )
     if life.started["kind"] == "transactional":
         yield from _check_transactions(life, log)
@@ -47,6 +55,75 @@ def _check_process(life: Life, log: TopicLog) -> Iterator[Verdict]:
                 if identity is None or identity.producer != life.name or identity.number != number:
                     what = f"{number} was acknowledged at offset {offset} of partition {partition}"
                     yield Verdict("acknowledged and lost", life.name, f"{what}, where the log has {identity}")
+
+
+def _check_writers(lives: Iterable[Life]) -> Iterator[Verdict]:
+    """Every producer that was closed has written something, in this or an earlier process."""
+    closed, successful = set(), set()
+    for life in lives:
+        if life.started.get("kind") in (*KINDS, "moving_writer"):
+            closed |= {life.client} if life.is_closed else set()
+            successful |= {life.client for event in life.events if event.name in ("acked", "txn_committed")}
+    for client in sorted(closed - successful):
+        yield Verdict("wrote nothing", client, "no record was acknowledged, and no transaction committed")
+
+
+def _times_of(life: Life) -> dict[tuple[int, int], float]:
+    """When each record was given to send(), by partition and number."""
+    return {
+        (partition, number): event.at
+        for event in life.events
+        if event.name == "sent"
+        for partition, first, count, _ in event.fields["runs"]
+        for number in range(first, first + count)
+    }
+
+
+def _reported(life: Life, *names: str) -> Iterator[tuple[float, tuple[int, int]]]:
+    for event in life.events:
+        if event.name in names:
+            for partition, number, *_ in event.fields["records"]:
+                yield event.at, (partition, number)
+
+
+def _check_reports(life: Life) -> Iterator[Verdict]:
+    """Each delivery of a producer that was closed has an outcome, unless send() raised an error."""
+    if not life.is_closed:
+        return
+    due: set[tuple[int, int]] = set()
+    last: set[tuple[int, int]] = set()
+    for event in life.events:
+        if event.name == "sent":
+            due |= last
+            last = set(_times_of(Life(life.client, life.number, [event])))
+        elif event.name == "error":
+            last = set()
+    if missing := (due | last) - {record for _, record in _reported(life, "acked", "failed")}:
+        yield Verdict("never reported", life.name, f"{len(missing)} deliveries, such as {min(missing)}")
+
+
+def _check_failures(life: Life) -> Iterator[Verdict]:
+    """A delivery fails only after its timeout."""
+    sent = _times_of(life)
+    for at, record in _reported(life, "failed") if sent else ():
+        if at - sent.get(record, at) < DELIVERY_TIMEOUT:
+            yield Verdict("failed early", life.name, f"{record[1]} of partition {record[0]}")
+
+
+def _check_prompt(life: Life, patience: float) -> Iterator[Verdict]:
+    """No delivery, and no end of a transaction, takes longer than the timeouts add up to."""
+    sent = _times_of(life)
+    late = [record for at, record in _reported(life, "acked") if at - sent.get(record, at) > patience]
+    if late:
+        yield Verdict("stuck", life.name, f"{len(late)} acknowledgements, such as that of {min(late)}, were late")
+    begun = {
+        (event.name, event.fields["transaction"]): event.at for event in life.events if event.name in _ENDS.values()
+    }
+    for event in life.events:
+        if event.name in _ENDS:
+            transaction = event.fields["transaction"]
+            if event.at - begun.get((_ENDS[event.name], transaction), event.at) > patience:
+                yield Verdict("stuck", life.name, f"the end of transaction {transaction} was late")
 
 
 def check_written_once(life: Life, written: Iterable[Identity]) -> Iterator[Verdict]:

@@ -132,6 +132,13 @@ def test_a_query_that_fails_without_a_fault_is_found() -> None:
     assert rules(evidence(failing, faults=[Happened("kill_worker", "s", 101, 101)])) == set()
 
 
+def test_a_query_that_fails_long_after_a_fault_is_found() -> None:
+    late = (50_000, "query_failed", {"error": "no leader"})
+    failing = driver("spark_typed", (100, "received", FIRST), (110, "received", SECOND), late)
+    for at, expected in ((19_000, {"query failed"}), (21_000, set())):
+        assert rules(evidence(failing, faults=[Happened("kill_worker", "s", at, at)])) == expected
+
+
 # -- members of groups ------------------------------------------------------------------------------------------------
 
 
@@ -167,6 +174,8 @@ def test_a_query_that_plans_what_was_committed_is_found() -> None:
     assert "delivered again" in rules(evidence(late, early, commits=commits))
     paused = [Happened("pause_client", "s", 45_000, 49_000)]
     assert "delivered again" not in rules(evidence(late, early, commits=commits, faults=paused))
+    brief = [Happened("cut", "proxy-1", 45_000, 45_000)]
+    assert "delivered again" in rules(evidence(late, early, commits=commits, faults=brief))
 
 
 # -- share groups, sinks and files ------------------------------------------------------------------------------------
