@@ -112,7 +112,9 @@ def python(version: str, executable: str) -> str:
     # Programs that tests start find the package without PYTHONPATH, which they may set themselves.
     (packages,) = directory.glob("lib/python*/site-packages")
     (packages / "headrace.pth").write_text(f"{ROOT / 'src'}\n")
-    return counts_of(run(f"Python {version}", [own, "-m", "pytest", "-q", "-p", "no:cacheprovider", *UNIT]))
+    # With Python 3.14, hypothesis warns about its own generator of random numbers.
+    quiet = ["-W", "ignore:It looks like `register_random`:hypothesis.errors.HypothesisWarning"]
+    return counts_of(run(f"Python {version}", [own, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quiet, *UNIT]))
 
 
 def spark(version: str) -> str:

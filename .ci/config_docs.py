@@ -20,9 +20,11 @@ TARGET = Path(__file__).parent.parent / "docs" / "configuration.md"
 HEAD = """\
 # Configuration
 
-Settings have Kafka's names. Write them with dots in a mapping (`{"group.id": "g"}`), with underscores as keywords
-(`group_id="g"`), or both. Values may be strings. Defaults are Java's unless the description says otherwise. An unknown
-name raises a `ConfigError` that suggests a similar one. `.ci/config_docs.py` generates this page from the code.
+Settings have the names of Java's clients and librdkafka. Write them with dots in a mapping (`{"group.id": "g"}`), with
+underscores as keywords (`group_id="g"`), or both. Values may be strings. If Java's clients have a setting, its default
+is the same here, except for `client.id`, `send.buffer.bytes`, `receive.buffer.bytes` and `sasl.kerberos.service.name`.
+An unknown name raises a `ConfigError` that suggests a similar one. `.ci/config_docs.py` generates this page from the
+code.
 """
 
 TABLE = """
