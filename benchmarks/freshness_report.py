@@ -46,6 +46,7 @@ def page(results: Results, picture: str = "") -> str:
     return "\n\n".join(
         [
             "# Freshness after a crash",
+            _INTRO,
             *([f"![freshness over time]({picture})"] if picture else []),
             _WHAT,
             markdown_table(head, rows),
@@ -61,26 +62,31 @@ def _span(figures: list[float]) -> str:
     return f" ({min(figures):.2f} to {max(figures):.2f})" if len(figures) > 1 else ""
 
 
-_WHAT = f"""\
-The topic has {PARTITIONS} partitions and values of {VALUE_BYTES} bytes; {RATE:,} records are written per second. A
-consumer reads them in a group, with auto-commit every second, and is killed. While it is down, a backlog is written;
-then the consumer is restarted. The clients are measured one after the other, each with its own group. Each client reads
-the timestamp of every record, with at most 500 records per poll.
+_INTRO = """\
+This benchmark measures how soon a consumer returns new records after a crash, with [two lanes](lanes.md)
+(`enable.parallel.rebalance`) and without, and with other clients."""
 
-- *Freshness* is the current time minus the largest timestamp that was returned since the restart.
-- *Behind before the crash* is the median freshness before the crash. All clients run at the same time then, and startup
-  is included: the value shows how busy the machine was, and does not compare the clients.
-- Times start when the consumer is back in its group (its listener receives the assignment). They do not include the
-  wait for the dead member, which depends on `session.timeout.ms`, nor the startup of the client.
+_WHAT = f"""\
+The topic has {PARTITIONS} partitions and values of {VALUE_BYTES} bytes, and a producer writes {RATE:,} records per
+second. A consumer reads them in a group, with auto-commit every second, and is killed. While it is down, a backlog is
+written. Then the consumer is restarted. The clients are measured one after the other, each in its own group. Each
+client reads the timestamp of every record, with at most 500 records per poll.
+
+- *Freshness* is the current time minus the largest timestamp that the consumer has returned since the restart.
+- *Behind before the crash* is the median freshness before the crash. All clients run at the same time then, and the
+  value includes their startup. So it shows how busy the machine was, and does not compare the clients.
+- Times start when the consumer has rejoined its group (its listener receives the assignment). They include neither
+  the startup of the client nor the time until the group removes the killed member, which depends on
+  `session.timeout.ms`.
 - The *first live record* is the first record that was written after that time.
-- The *backlog is done* when all records that were written before that time were returned: the backlog, and the records
-  that were written at the steady rate during earlier runs.
-- The backlog is written as fast as possible, with the timestamps that it would have at the steady rate. 1,000 records
-  stand for one second of an outage.
+- The *backlog is done* when the consumer has returned all records that were written before that time: the backlog,
+  and the records that were written at the steady rate during earlier runs.
+- The backlog is written as fast as possible, but with the timestamps of the steady rate: 1,000 records represent one
+  second of an outage.
 - All settings are the defaults of the clients, except `auto.commit.interval.ms` (1 s) and `session.timeout.ms` (6 s).
-  confluent-kafka *tuned* has `queued.min.messages=1000000` and `fetch.queue.backoff.ms=5`: by default, it pauses for a
-  second whenever 100,000 messages wait to be consumed.
-- The numbers in parentheses are the minimum and the maximum of several runs. The table shows the median, and the
-  picture shows one run of headrace for each setting, with the largest backlog. Runs of headrace with and without two
-  lanes alternate, and their medians are compared.
-  Other work on the machine makes single runs differ: check the range before you rely on the second digit of a ratio."""
+  confluent-kafka *tuned* has `queued.min.messages=1000000` and `fetch.queue.backoff.ms=5`: by default, it pauses for
+  a second whenever 100,000 messages wait to be consumed.
+- The table shows the median, and in parentheses the minimum and the maximum of several runs. The picture shows one
+  run of headrace for each setting, with the largest backlog. Runs of headrace with and without two lanes alternate,
+  and their medians are compared. Other work on the machine makes runs differ: check the range before you rely on the
+  second digit of a ratio."""

@@ -42,9 +42,9 @@ def _consumption(styles: Mapping[str, Mapping[str, Outcome]]) -> str:
     return "\n\n".join(
         [
             "## In a group and by assignment",
-            "headrace as the only member of a group, with `subscribe()`, default settings and auto-commit, compared "
-            "with `assign()`, on the topic of the first table. Time starts when the first poll with records returns, "
-            "so it excludes joining.",
+            "This table compares headrace as the only member of a group, with `subscribe()`, default settings and "
+            "auto-commit, with headrace and `assign()`, on the topic of the first table. Time starts when the first "
+            "poll with records returns, so it excludes joining.",
             markdown_table(head, rows),
             *(["\n".join(failures)] if failures else []),
             "\n".join(["Targets:", "", *(f"- {verdict(target)}" for target in targets)]),
@@ -129,10 +129,10 @@ def _rebalances(clients: Mapping[str, Figures]) -> str:
             f"{rebalancing.PARTITIONS} partitions are owned once and evenly, according to the members' listeners: the "
             f"median of {rebalancing.ROUNDS} rounds, by the number of members before the join and after the close. "
             f"Members are threads of one process and send heartbeats every {rebalancing.HEARTBEAT_MS} ms. They learn "
-            "about a rebalance from their next heartbeat. Members of headrace in one process tell each other, so that "
-            "the others send it at once; *members apart* do not, as if each had a process of its own. In a classic "
-            "group, all members must know about it before "
-            "any gets a partition, and partitions that change owners move in a second rebalance.",
+            "about a rebalance from their next heartbeat. Members of headrace in one process notify each other, so "
+            "that the others send this heartbeat at once; *members apart* do not, as if each ran in a separate "
+            "process. In a classic group, all members must have rejoined before any gets a partition, and partitions "
+            "that change owners move in a second rebalance.",
             markdown_table(("client", *(f"{size}, {change}" for size, change in columns)), rows),
         ]
     )

@@ -45,8 +45,8 @@ def sections(found: SparkFormats) -> list[str]:
                 f"Rows per second from a topic to typed columns (six fields of the readings of `pipelines/traffic`), "
                 f'written to `noop`: `format("headrace")` with `value.format`, and `format("kafka")` with `from_json` '
                 f"or `from_avro`, in one session of PySpark {VERSION}, `local[2]`, in turns after a warm-up; medians "
-                f"of {found.rounds}; {found.records:,} records in six partitions. Before that, both are checked to "
-                "return the same rows. *bytes* only has the column `value`. CPU is that of the JVM and its Python "
+                f"of {found.rounds}; {found.records:,} records in six partitions. A check before the measurements "
+                "compares the rows of both. *bytes* only has the column `value`. CPU is that of the JVM and its Python "
                 "workers, in seconds per million rows.",
                 markdown_table(("reader", "rows/s", "× from_…", "CPU"), rows),
                 f"Bytes are read {costs} as fast as typed columns.",

@@ -1,5 +1,5 @@
-"""Random numbers for backoffs and choices of a broker or partition. They are apart from those of Python's module
-`random`: a program that calls `random.seed()` neither changes what clients do, nor do clients change its numbers."""
+"""Random numbers for backoffs and choices of a broker or partition. They are independent of Python's module `random`: a
+program that calls `random.seed()` neither changes what clients do, nor do clients change its numbers."""
 
 from __future__ import annotations
 

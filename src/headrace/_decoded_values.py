@@ -1,7 +1,7 @@
 """Decoded keys and values as Python objects: what `record.value` and `records.rows()` return. Needs pyarrow.
 
 A format may need a schema registry. A background thread asks it, when records arrive (`prepare`). If that fails, the
-next access asks again; but on an event loop nobody waits for a registry: there, another background thread asks, and the
+next access asks again; but an event loop must not wait for a registry: there, another background thread asks, and the
 access raises the error of the last attempt.
 """
 
@@ -93,7 +93,7 @@ class DecodedValues:
             try:
                 self._preparation = _Prepared(self._used.prepare(self._cells(), self._source))
             except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the user and not to this thread
-                if not isinstance(self._preparation, _Prepared):  # another thread may have been more lucky
+                if not isinstance(self._preparation, _Prepared):  # another thread may have succeeded
                     self._preparation = _Failed(error)
 
     @property

@@ -33,7 +33,7 @@ class HeartbeatsFailing(Event):
 
     def __str__(self) -> str:
         reason = self.error or "the coordinator does not respond"
-        return f"group {self.group_id}: heartbeats fail for {self.seconds:.1f} s now: {reason}"
+        return f"group {self.group_id}: heartbeats have failed for {self.seconds:.1f} s: {reason}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ def test_a_watch_shows_a_trend(servers: str, admin: Admin) -> None:
     still = headrace("lag", "-b", servers, "-g", group, "--watch", "--times", "3", "--interval", "0.1")
     assert (still.code, still.err) == (0, "")
     assert still.text.count(f"{group}: 900 records") == 3
-    assert still.text.endswith("0 records/s written, 0 read: not catching up\n")
+    assert still.text.endswith("0 records/s written, 0 consumed: not catching up\n")
 
 
 def test_a_watch_fits_on_a_small_terminal(servers: str, admin: Admin) -> None:

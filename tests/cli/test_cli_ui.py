@@ -127,7 +127,7 @@ def test_other_machines_need_a_password_or_a_token(host: str, monkeypatch: pytes
     assert done.code == 2
     assert done.err.startswith(
         f"headrace: --host {host} can be reached from other machines, so the page needs a password or a token: "
-        "add --token, which makes one up, or --password, or set HEADRACE_UI_PASSWORD or HEADRACE_UI_TOKEN"
+        "add --token, which generates one, or --password, or set HEADRACE_UI_PASSWORD or HEADRACE_UI_TOKEN"
     )
 
 

@@ -3,7 +3,7 @@
 //! A few bytes can ask for much more: a list of empty objects whose type has thousands of fields, a list of nulls, which
 //! have no bytes at all, or of records whose fields all have defaults. So every item of a list and every entry of a map
 //! is charged with its [`width`], which also bounds the time that it takes. What the reader's type takes is free, with one
-//! item in each list and map: that is the choice of the reader, and not of whoever has written the record. Text and bytes
+//! item in each list and map: that is the choice of the reader, and not of the writer of the record. Text and bytes
 //! are free as well, because they are not longer than the record.
 
 use arrow_schema::DataType;

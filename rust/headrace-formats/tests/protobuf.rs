@@ -153,8 +153,8 @@ fn hostile_bytes_are_errors_of_their_record() {
         ),
         (EVERYTHING, &[0x72, 1, 0xff], "$.text: the text is not UTF-8 (at byte 2)"),
         (EVERYTHING, &[0x12, 1, 0], "$.i32: expected a varint, found a length and bytes (at byte 1)"),
-        (EVERYTHING, &[0x00, 0], "0 is no field number (at byte 0)"),
-        (EVERYTHING, &[0x17], "7 is no wire type (at byte 0)"),
+        (EVERYTHING, &[0x00, 0], "0 is not a field number (at byte 0)"),
+        (EVERYTHING, &[0x17], "7 is not a wire type (at byte 0)"),
         (EVERYTHING, &[0x14], "the end of group 2, which did not start (at byte 0)"),
         (EVERYTHING, &[0xfb, 0x3f, 0x08, 1], "the record ends within a group (at byte 4)"),
         (EVERYTHING, &deep_groups, "more than 100 levels of nesting (at byte 202)"),
@@ -166,7 +166,7 @@ fn hostile_bytes_are_errors_of_their_record() {
     }
     // seconds = 2^63 - 1
     let far = field(28, &[&[0x08][..], &[0xff; 8], &[0x7f]].concat());
-    assert!(one(EVERYTHING, &far).unwrap_err().contains("are no Timestamp"));
+    assert!(one(EVERYTHING, &far).unwrap_err().contains("are not a valid Timestamp"));
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Decompressor {
         let codec = Codec::Snappy;
         let length = snap::raw::decompress_len(block).map_err(|error| codec.error(error))?;
         if length / BEST_RATIO > block.len() {
-            return Err(codec.error("a block is larger than its bytes can make"));
+            return Err(codec.error("a block announces more data than its bytes can contain"));
         }
         let end = filled + length;
         if end > self.limit {

@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Cause {
     /// The length field of the batch is invalid, so the batches after it cannot be found either.
-    #[error("the batch length {0} cannot be right")]
+    #[error("the batch length {0} is invalid")]
     Length(i32),
     /// Message format v0 or v1.
     #[error(

@@ -52,7 +52,7 @@ pub struct ProduceFrames {
 }
 
 impl ProduceFrames {
-    /// Returns None if the version does not go with the kind of topic, or the topic's name or `client.id` is too long.
+    /// Returns None if the version does not match the kind of topic, or the topic's name or `client.id` is too long.
     pub fn new(
         version: i16,
         settings: &ProduceSettings,

@@ -16,7 +16,7 @@ pyo3::create_exception!(
     PyException,
     "The record bytes of a partition cannot be decoded.\n\n\
      `topic`, `partition` and `offset` say where: the offset is the base offset of the bad batch, or the fetch\n\
-     position where even that cannot be told."
+     position if even that is unknown."
 );
 
 /// Below this many bytes, releasing the GIL costs more than decoding.

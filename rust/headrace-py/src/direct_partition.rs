@@ -135,8 +135,10 @@ impl DirectPartition {
             Some(id) => ProduceTopic::Id(id),
             None => ProduceTopic::Name(topic.to_str()?.to_owned()),
         };
-        let frames = ProduceFrames::new(version, &sender.get().settings, &place, number)
-            .ok_or_else(|| PyValueError::new_err("the version does not go with the topic"))?;
+        let frames =
+            ProduceFrames::new(version, &sender.get().settings, &place, number).ok_or_else(|| {
+                PyValueError::new_err("the version needs another form of the topic, or a name is too long")
+            })?;
         Ok(Self {
             sender,
             connection,

@@ -263,7 +263,7 @@ impl FrameReceiver {
         taken.map(|armed| armed.correlation_id)
     }
 
-    /// A poll has noted what it received here. Only then, somebody receives the next response.
+    /// A poll has noted what it received here. Only then is the next response received.
     fn noted(&self) {
         self.turns.noted();
     }

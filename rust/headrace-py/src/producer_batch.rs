@@ -150,7 +150,7 @@ impl ProducerBatch {
         self.size
     }
 
-    /// Returns its size, and those who wait.
+    /// Returns its size, and the flags of the waiting callers.
     pub fn appended_directly(&mut self, appended: headrace_kernel::Appended) -> (usize, Vec<Py<PyAny>>) {
         self.direct = None;
         let headrace_kernel::Appended { base_offset, log_append_time } = appended;

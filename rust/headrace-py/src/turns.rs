@@ -10,7 +10,7 @@
 //! | has left a moment ago        | sleeps until that moment is over, because the next poll may come (1)             |
 //! | receives                     | sleeps                                                                           |
 //! | notes what it has received   | sleeps, also if the poll was interrupted: the next response must wait            |
-//! | has handed over              | receives next, even if the poll comes back before the thread is awake            |
+//! | has handed over              | receives next, even if another poll begins before the thread is awake            |
 //!
 //! (1) Not if the poll was away for longer than a moment the last time. A response that comes while a program handles
 //! records would be late, and the fetch that follows it, too: the next poll would return only what had been written
@@ -53,7 +53,7 @@ struct State {
     ended: u64,
     /// When a poll left, until the next one comes.
     left_at: Option<Instant>,
-    /// The last poll came back within a moment.
+    /// The last poll began within a moment after the one before.
     is_prompt: bool,
     thread: Thread,
     /// The thread has something to receive that no poll would see: it may be in the staging area already, all of it.
@@ -135,7 +135,7 @@ impl Turns {
         state.is_inside
     }
 
-    /// The poll does not use the socket any more. It may come back before anybody else receives.
+    /// The poll does not use the socket any more. It may use it again before the thread receives.
     pub fn pause(&self) {
         let mut state = lock(&self.state);
         state.is_inside = false;
@@ -178,7 +178,7 @@ impl Turns {
         }
     }
 
-    /// The thread is to receive now, even if a poll comes back before it is awake.
+    /// The thread is to receive now, even if another poll begins before it is awake.
     pub fn hand_over(&self) {
         let mut state = lock(&self.state);
         state.poll = Poll::Away;

@@ -62,7 +62,7 @@ class CallGuard:
             raise WakeupError("wakeup() was called")
 
     def interruptible(self) -> Interruptible:
-        """`async with` around the part of a call that wakeup() shall end."""
+        """`async with` around the part of a call that wakeup() interrupts."""
         return Interruptible(self, self._sleepers, self._lock)
 
 

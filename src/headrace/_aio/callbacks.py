@@ -1,8 +1,8 @@
 """The thread that calls `on_event` and `on_stats`, the user's functions.
 
-Events are about a program that is stuck, so neither its thread nor its event loop can be told; and a function that
-blocks must not delay heartbeats. So a client with such a function has a thread for it, from the start of its tasks
-until `close()`: `unsubscribe()` ends the tasks, but handlers of run() may still be stuck.
+Events report that a program is stuck, so its thread and its event loop cannot receive them. And a function that blocks
+must not delay heartbeats. So a client with such a function has a thread for it, from the start of its tasks until
+`close()`: `unsubscribe()` ends the tasks, but handlers of run() may still be stuck.
 
 - Calls come one after the other, also those of a client that was stopped and started again.
 - What a function or `metrics()` raises is logged, at most once a minute, and the next call comes as usual.

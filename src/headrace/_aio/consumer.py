@@ -89,7 +89,7 @@ class AsyncConsumer:
         """The identity of this consumer in its group. Raises ConfigError without a group.id."""
         return self._parts.subscriptions.group_metadata()
 
-    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Makes the next poll() start a rebalance of the group. With group.protocol=consumer it does nothing: there the
         coordinator decides about rebalances."""
         self._parts.subscriptions.enforce_rebalance(reason)
@@ -391,7 +391,7 @@ class AsyncConsumer:
     async def close(self, *, timeout: float = CLOSE_TIMEOUT, drain: float = 0.0) -> None:
         """Commits what auto-commit still has to commit, leaves the group, and releases everything, within `timeout`
         seconds (plus the time of listeners). A commit that fails until then is logged, and its records will be
-        delivered again. A static member does not leave: it may come back within the session timeout.
+        delivered again. A static member does not leave: it may rejoin within the session timeout.
 
         Does not wait for running work; with commit.mode=done, `drain` are seconds to wait first until all of it is
         done.

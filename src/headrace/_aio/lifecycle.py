@@ -37,7 +37,7 @@ class Runtime(Protocol):
 R = TypeVar("R", bound=Runtime)
 
 
-UNCLOSED_CONSUMER = "nothing more is committed, and its group waits for the session timeout"
+UNCLOSED_CONSUMER = "it commits nothing more, and its group waits for the session timeout"
 
 
 class Lifecycle(Generic[R]):

@@ -1,4 +1,4 @@
-"""A connection whose socket other threads use for a while: what the connection and its borrower tell each other.
+"""A connection whose socket other threads use for a while: the interface between the connection and its borrower.
 
     the loop's -> lent    `Connection.lend`, while no request is in flight. The loop stops reading
     lent -> the loop's    `Connection.take_back`: before any request of the loop's own, a re-authentication, and the end

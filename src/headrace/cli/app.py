@@ -44,7 +44,7 @@ _COMMANDS = {
     "demo": ("demo", "Demonstrate KIP-333 and KIP-983, in a minute each."),
 }
 # Log lines with errors that the command shows itself: the logger, and what the messages contain.
-_SHOWN_ERRORS = {"headrace._aio.network.connections": "giving up: ", "headrace._aio.produce.answers": "not delivered: "}
+_SHOWN_ERRORS = {"headrace._aio.network.connections": "giving up: ", "headrace._aio.produce.answers": "not delivered. "}
 
 
 class _Commands(click.Group):

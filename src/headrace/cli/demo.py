@@ -92,7 +92,7 @@ def crash(servers: str | None, backlog: int, png: Path, shows_page: bool, page_p
         activity: DemoActivity | None = None
         if shows_page:
             activity = stack.enter_context(_page(chosen, page_port, groups_of(topic), LABELS))
-        show = stack.enter_context(_live("bars: the age of the newest record that was read"))
+        show = stack.enter_context(_live("bars: the age of the newest consumed record"))
 
         def watch(text: str, behind: Mapping[str, float | None]) -> None:
             show(text, {LABELS[name]: _behind(value) for name, value in behind.items()})

@@ -25,14 +25,14 @@ Examples:
 """,
 )
 @group_option(help="The group. It need not exist yet.")
-@click.option("--set", "chosen", multiple=True, metavar="NAME=VALUE", help="Set this. May be repeated.")
-@click.option("--unset", "removed", multiple=True, metavar="NAME", help="Use the brokers' default for this.")
+@click.option("--set", "chosen", multiple=True, metavar="NAME=VALUE", help="A setting to change. May be repeated.")
+@click.option("--unset", "removed", multiple=True, metavar="NAME", help="A setting to reset to the brokers' default.")
 @format_option()
 @cluster_options
 def config(
     settings: Settings, timeout: float, group: str, chosen: tuple[str, ...], removed: tuple[str, ...], form: str
 ) -> None:
-    """Show or change the settings of a group that brokers keep: where a share group starts, how long its locks last,
+    """Show or change the settings of a group that brokers store: where a share group starts, how long its locks last,
     how often a record is delivered."""
     changes: dict[str, str | None] = dict(name_and_value(text, "--set") for text in chosen)
     if both := sorted(changes.keys() & set(removed)):

@@ -64,8 +64,8 @@ def reset(
     dry_run: bool,
     form: str,
 ) -> None:
-    """Move a group to other offsets. Shows them first: in a terminal it asks, elsewhere it changes nothing without
-    --yes."""
+    """Reset the offsets of a group. Shows the changes first. In a terminal it then asks, elsewhere it changes nothing
+    without --yes."""
     check_change_options(yes, dry_run)
     chosen = [each for text in topics for each in parse_topic(text)] or None
     if create and chosen is None:

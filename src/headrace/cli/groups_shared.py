@@ -22,8 +22,8 @@ def no_such_group(name: str) -> HeadraceError:
 def change_options(command: Command) -> Command:
     """Adds --dry-run and --yes."""
     for option in (
-        click.option("--yes", is_flag=True, help="Do it without asking."),
-        click.option("--dry-run", is_flag=True, help="Only show what would be done.  [default: unless in a terminal]"),
+        click.option("--yes", is_flag=True, help="Make the changes without asking."),
+        click.option("--dry-run", is_flag=True, help="Only show the changes.  [default: unless in a terminal]"),
     ):
         command = option(command)
     return command

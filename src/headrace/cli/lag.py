@@ -293,4 +293,4 @@ def _trend_line(trend: Trend) -> str:
         outlook = "not catching up" if trend.change <= 0 else "falling behind"
     else:
         outlook = f"caught up in about {seconds(trend.caught_up)}"
-    return f"{trend.written:,.0f} records/s written, {trend.read:,.0f} read: {outlook}"
+    return f"{trend.written:,.0f} records/s written, {trend.read:,.0f} consumed: {outlook}"

@@ -97,7 +97,7 @@ async def _serve(
             status = await exporter.wait(done, 60.0)
             if status.is_final:
                 raise HeadraceError(status.error)
-            # Other errors pass: brokers may start later than their exporter. Metrics and the log tell.
+            # Other errors are temporary: brokers may start after their exporter. Metrics and the log report them.
             done = status.passes + status.failures
     finally:
         await exporter.__aexit__()

@@ -48,7 +48,7 @@ def tables(spark: Any, database: str) -> list[PipelineTable]:
 
 
 def named_tables(spark: Any, database: str) -> list[PipelineTable]:
-    """Their names alone: other catalogs do not tell the rest."""
+    """Only their names: other catalogs do not report the rest."""
     rows = spark.sql(f"SHOW TABLES IN {quoted(database)}").collect()
     return [PipelineTable(f"{database}.{row.tableName}", None, "", "") for row in rows if not row.isTemporary]
 

@@ -105,7 +105,7 @@ def typed_options(command: Command) -> Command:
         "--registry-user",
         envvar="HEADRACE_REGISTRY_USER",
         metavar="USER",
-        help="Log in as this user; the password is in HEADRACE_REGISTRY_PASSWORD, or asked for.",
+        help="Log in as this user; the password is in HEADRACE_REGISTRY_PASSWORD, or prompted for.",
     )
     @click.option("--registry-ca", type=click.Path(exists=True, dir_okay=False), help="A PEM file with CAs to trust.")
     @functools.wraps(command)

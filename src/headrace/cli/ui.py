@@ -1,7 +1,7 @@
 """`headrace ui`: serves a live page of the cluster to a browser. Other commands offer it while they run, with --ui.
 
-The secrets come from the environment, a prompt, or are made up here, and never from the command line, where other users
-see them.
+The secrets come from the environment or a prompt, or are generated here. They never come from the command line, where
+other users see them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ def page_options(command: Command) -> Command:
     """Adds --ui and --ui-port: the command receives `shows_page` and `page_port`."""
     flag = click.option("--ui", "shows_page", is_flag=True, help="Serve a live page while the command runs.")
     port = click.option(
-        "--ui-port", "page_port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: a free port."
+        "--ui-port",
+        "page_port",
+        type=click.IntRange(0, 65535),
+        default=8080,
+        show_default=True,
+        help="Port of the page. 0: a free port.",
     )
     return flag(port(command))
 
@@ -69,12 +74,18 @@ Examples:
   headrace ui -b broker:9092 --port 9000 --open
   headrace ui --checkpoint checkpoints/orders      with a Spark streaming query
   headrace ui --registry http://localhost:8081     decodes the newest records of a topic
-  headrace ui --host 0.0.0.0 --token               for other machines, with a token that it makes up
+  headrace ui --host 0.0.0.0 --token               for other machines, with a generated token
   headrace ui --allow-changes                      groups can be reset and deleted, with a token
 """
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 finds a free port.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="The port to listen on. 0: a free port.",
+)
 @click.option(
     "--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds between updates."
 )
@@ -85,14 +96,20 @@ Examples:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The checkpoint directory of a Spark query, shown as a group. May be repeated.",
 )
-@click.option("--password", is_flag=True, help=f"Ask for a password for the page now. Also: {_PASSWORD}.")
-@click.option("--token", is_flag=True, help=f"Protect the page with a new token, and show it. Also: {_TOKEN}.")
+@click.option(
+    "--password", is_flag=True, help=f"Protect the page with a password: prompt for it. Without a prompt: {_PASSWORD}."
+)
+@click.option(
+    "--token",
+    is_flag=True,
+    help=f"Protect the page with a generated token, and show it. For a token of your own: {_TOKEN}.",
+)
 @click.option("--registry", envvar="HEADRACE_REGISTRY", metavar="URL", help="The schema registry that decodes records.")
 @click.option(
     "--registry-user",
     envvar="HEADRACE_REGISTRY_USER",
     metavar="USER",
-    help="Log in as this user; the password is in HEADRACE_REGISTRY_PASSWORD, or asked for.",
+    help="Log in as this user; the password is in HEADRACE_REGISTRY_PASSWORD, or prompted for.",
 )
 @click.option("--registry-ca", type=click.Path(exists=True, dir_okay=False), help="A PEM file with CAs to trust.")
 @click.option(
@@ -131,7 +148,7 @@ def ui(
     if not given and not is_loopback_address(host):
         raise click.UsageError(
             f"--host {host} can be reached from other machines, so the page needs a password or a token: add --token, "
-            f"which makes one up, or --password, or set {_PASSWORD} or {_TOKEN}"
+            f"which generates one, or --password, or set {_PASSWORD} or {_TOKEN}"
         )
     if allow_changes and not given:
         given, new_token = _secrets(asks_password=False, makes_token=True)
@@ -163,7 +180,7 @@ def ui(
 
 
 def _secrets(asks_password: bool, makes_token: bool) -> tuple[tuple[str, ...], str | None]:
-    """All secrets that open the page, and the token that was made up."""
+    """All secrets that open the page, and the generated token."""
     found = [os.environ.get(_PASSWORD, ""), os.environ.get(_TOKEN, "")]
     if asks_password and not found[0]:
         if not sys.stdin.isatty():

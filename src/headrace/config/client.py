@@ -87,7 +87,7 @@ class ClientConfig(SecuritySettings):
     client_id: str = setting(parse_sent_text, "headrace", "The name of this client in the brokers' logs and quotas.")
 
     allow_auto_create_topics: bool = setting(
-        parse_flag, True, "Let the broker create an unknown topic when its metadata is requested."
+        parse_flag, True, "Let the broker create an unknown topic when this client requests its metadata."
     )
     metadata_max_age_ms: int = setting(_ms, 300_000, "Cluster metadata is refreshed when it is older than this.")
     metadata_recovery_strategy: str = setting(
@@ -132,7 +132,7 @@ class ClientConfig(SecuritySettings):
     on_stats: Any = setting(  # noqa: RUF009 - a function, which is not copied
         parse_callback,
         None,
-        "A function that gets the result of metrics() every statistics.interval.ms, on a thread of its own.",
+        "A function that receives the result of metrics() every statistics.interval.ms, on a thread of its own.",
     )
     statistics_interval_ms: int = setting(_ms, 5_000, "The time between two calls of on.stats. 0 means never.")
 

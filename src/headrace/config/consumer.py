@@ -140,8 +140,8 @@ class ConsumerConfig(ClientConfig):
     max_poll_interval_ms: int = setting(
         whole_number(1),
         300_000,
-        "A member that does not call poll() for this long leaves the group (KIP-62). So does run() if one call of its "
-        "handler takes longer. It is also how long a rebalance waits for a member.",
+        "A member that does not call poll() for this long leaves the group (KIP-62). With run(), it limits each call "
+        "of the handler. It is also how long a rebalance waits for a member.",
     )
     revoke_mode: str = setting(
         one_of("deferred", "immediate"),
@@ -150,25 +150,28 @@ class ConsumerConfig(ClientConfig):
         "KIP-983), or in the same poll() (immediate).",
     )
     exclude_internal_topics: bool = setting(
-        parse_flag, True, "A pattern that this client matches itself skips Kafka's internal topics."
+        parse_flag,
+        True,
+        "Patterns do not match Kafka's internal topics. Has no effect on patterns that the coordinator matches.",
     )
     enable_auto_commit: bool = setting(
         parse_flag,
         True,
-        "Commit the offsets of returned records automatically, in a later poll() and in close(). false without a "
-        "group.id.",
+        "Commit the offsets of returned records automatically, in a later poll() and in close(). Without a group.id, "
+        "the default is false.",
     )
     commit_mode: str = setting(
         one_of("returned", "done"),
         "returned",
-        "What commit() and auto-commit cover: all records that poll() returned (returned), or the records up to the "
-        "first that is not marked with done() (done).",
+        "What commit() and auto-commit cover: all records that poll() returned (returned), or the records that are "
+        "marked with done() (done).",
     )
     auto_commit_interval_ms: int = setting(_ms, 5_000, "The time between automatic commits.")
     auto_offset_reset: str = setting(
         _reset,
         "latest",
-        "Where to start without a valid position: earliest, latest, none (raise an error) or by_duration:P1D.",
+        "Where to start without a committed offset, or when the log no longer contains the position: earliest, latest, "
+        "none (raise an error) or by_duration:P1D (records of the last day).",
     )
 
     enable_parallel_rebalance: bool = setting(
@@ -183,20 +186,21 @@ class ConsumerConfig(ClientConfig):
     parallel_rebalance_backlog_share: float = setting(
         _share,
         0.25,
-        "With enable.parallel.rebalance: the part of a poll() that is reserved for the backlog when live records would "
-        "fill it.",
+        "With enable.parallel.rebalance: the fraction of a poll() that is reserved for the backlog when live records "
+        "would fill it.",
     )
 
     key_deserializer: Any = setting(  # noqa: RUF009 - a format or function, which is not copied
         _deserializer,
         None,
-        "What record.key is: a format such as headrace.formats.Avro, or a function of bytes. Not called for null.",
+        "Decodes record.key: a format such as headrace.formats.Avro, or a function that takes bytes. Not called for "
+        "null.",
     )
     value_deserializer: Any = setting(  # noqa: RUF009
         _deserializer,
         None,
-        "What record.value is: a format such as headrace.formats.Avro, or a function of bytes, such as json.loads. Not "
-        "called for null.",
+        "Decodes record.value: a format such as headrace.formats.Avro, or a function that takes bytes, such as "
+        "json.loads. Not called for null.",
     )
 
     max_poll_records: int = setting(
@@ -238,8 +242,8 @@ class ConsumerConfig(ClientConfig):
     on_event: Any = setting(  # noqa: RUF009
         parse_callback,
         None,
-        "A function that gets the events of headrace.events: failing heartbeats, a membership at risk or lost, a stuck "
-        "handler of run(). It is called on a thread of its own.",
+        "A function that receives the events of headrace.events: failing heartbeats, a membership at risk or lost, a "
+        "stuck handler of run(). It is called on a thread of its own.",
     )
 
     @property

@@ -50,8 +50,8 @@ PARTITIONERS = ("default", "murmur2_random", "consistent_random")
 
 # librdkafka's other partitioners. The ones without "random" send all records that have no key to the same partition.
 _UNSUPPORTED_PARTITIONERS = {
-    "consistent": "use consistent_random, which has the same partitions for keys",
-    "murmur2": "use murmur2_random, which has the same partitions for keys",
+    "consistent": "use consistent_random, which maps keys to the same partitions",
+    "murmur2": "use murmur2_random, which maps keys to the same partitions",
     "random": "use partitioner.ignore.keys=true",
     "fnv1a": "choose the partition in your code",
     "fnv1a_random": "choose the partition in your code",
@@ -109,19 +109,19 @@ class ProducerConfig(ClientConfig):
     enable_idempotence: bool = setting(
         parse_flag,
         True,
-        "Retries neither duplicate nor reorder records. Needs acks=all and retries above 0; by default it is false "
-        "without them.",
+        "Retries neither duplicate nor reorder records. Needs acks=all and retries above 0: without these, the default "
+        "is false.",
     )
     retries: int = setting(
         whole_number(0, _LARGEST),
         _LARGEST,
-        "How often a batch is sent again after an error that may pass. delivery.timeout.ms limits the retries, too.",
+        "How often a batch is retried after a retriable error. delivery.timeout.ms limits the retries, too.",
     )
     delivery_timeout_ms: int = setting(
         _ms,
         120_000,
         "How long the delivery of a batch may take, from its first record to the broker's confirmation, including "
-        "linger.ms and retries. At least linger.ms + request.timeout.ms, and by default not less.",
+        "linger.ms and retries. It must be at least linger.ms + request.timeout.ms; the default is raised to that.",
     )
     max_in_flight_requests_per_connection: int = setting(
         whole_number(1),

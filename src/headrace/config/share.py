@@ -1,7 +1,7 @@
 """The settings of a share consumer: a subset of a consumer's settings, and a few of its own.
 
 The offset reset, the isolation level, the lock duration and the delivery limit are group settings. The brokers store
-them (`kafka-configs --entity-type groups`).
+them; `headrace groups config` and `Admin.alter_group_config()` show and change them.
 """
 
 from __future__ import annotations

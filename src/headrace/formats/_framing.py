@@ -11,7 +11,7 @@ from ._registry import IdKind
 _LARGEST_CONFLUENT_ID = 2**31 - 1  # serializers and registries have signed integers of 4 bytes
 
 MOST_UNKNOWN = 100
-"""Bytes that no serializer has written can look like any number of ids. Each would be a request."""
+"""Bytes that no serializer has written can contain any number of different ids, each of which would cause a request."""
 NOT_ASKED = f"the registry did not know {MOST_UNKNOWN} other schema ids of this batch, so it was not asked"
 
 
@@ -21,8 +21,8 @@ class Framing(NamedTuple):
     id_kind: IdKind = "id"
 
     def refusal(self, schema_id: int) -> str | None:
-        """Why no registry can have the id; None if it can. To ask for such an id is an error of the settings for some
-        registries (an unknown path), and not one of the record."""
+        """Why no registry can have the id; None if it can. Some registries answer such an id with an unknown path,
+        which would be taken for an error of the settings, and not of the record."""
         if schema_id < 0:
             return f"the schema id {schema_id} is negative"
         if self.id_kind == "id" and schema_id > _LARGEST_CONFLUENT_ID:

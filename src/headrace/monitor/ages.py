@@ -1,8 +1,8 @@
 """The age of the lag: how long the oldest unprocessed record of each row has been waiting.
 
-`OffsetTimes` answers from the ends of the logs that passes have seen, without a request. Where that does not reach
-back, or is coarse, the records themselves are read: a bounded number in each pass, those that are known worst first. A
-record is read once, since it never changes. Until its turn comes, a row has no age.
+`OffsetTimes` answers from the ends of the logs that passes have seen, without a request. Where these do not reach back,
+or are imprecise, the records themselves are read: a bounded number in each pass, the least precise ages first. A record
+is read once, since it never changes. Until its turn comes, a row has no age.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@
 Commits are read before ends, so that no commit is ahead of the end that it is compared with. A lag is therefore too
 large by what was written during the pass, and never negative.
 
-Whatever cannot be read is an error of its row: a broker that is away, a partition without a leader, a group that this
+Whatever cannot be read is an error of its row: an unreachable broker, a partition without a leader, a group that this
 client may not describe. The pass fails only if no broker answers, or if all of them fall silent while it is under way:
 otherwise the last data of a cluster that goes away would be a view with nothing but errors.
 """

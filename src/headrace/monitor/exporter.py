@@ -18,8 +18,8 @@ _INDEX = b'<!doctype html><html lang="en"><title>headrace</title><a href="/metri
 
 class Exporter:
     """For one event loop; `async with` serves until its end. A scrape never waits for a broker: it gets the values of
-    the latest complete pass, also while the cluster is away. `headrace_exporter_up` and `headrace_exporter_age_seconds`
-    tell."""
+    the latest complete pass, also while the cluster is down. `headrace_exporter_up` and `headrace_exporter_age_seconds`
+    show how current they are."""
 
     def __init__(
         self,

@@ -91,7 +91,10 @@ _FAMILIES = (
     Family("kafka_sharegroup_members", "gauge", "Members of the share group.", _SHARE[:1]),
     Family("headrace_group_state", "gauge", "1 for each group, with its kind and state.", ("group", "kind", "state")),
     Family(
-        "headrace_exporter_read_errors", "gauge", "Things that the last pass could not read, by their kind.", ("kind",)
+        "headrace_exporter_read_errors",
+        "gauge",
+        "Brokers, topics, partitions and groups that the latest pass could not read.",
+        ("kind",),
     ),
     Family("headrace_exporter_pass_duration_seconds", "gauge", "Duration of the last complete pass."),
 )

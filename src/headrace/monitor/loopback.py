@@ -1,7 +1,7 @@
 """Which addresses and names are this machine's own. Nothing here resolves a name.
 
 A server on loopback is reachable by pages of other sites, too: their name may resolve to 127.0.0.1 (DNS rebinding). The
-Host header tells, because it contains the name by which a browser found the server.
+Host header shows this: it contains the name by which a browser found the server.
 """
 
 from __future__ import annotations

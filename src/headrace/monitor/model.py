@@ -222,7 +222,7 @@ class ClusterView:
     groups: tuple[GroupView, ...]
     """Sorted by name, checkpoints last."""
     problems: tuple[str, ...] = ()
-    """What could not be read and belongs to no row: a broker that is away, a list that is denied."""
+    """What could not be read and belongs to no row: an unreachable broker, a list that is denied."""
     steady: float | None = None
     """`at` on the clock for intervals, `steady_clock.py`. None: `at` never jumps."""
 
@@ -241,7 +241,7 @@ class WatchStatus:
     view: ClusterView | None
     """None until the first pass succeeds."""
     error: str | None = None
-    """Why the latest pass failed: the cluster is away, or refuses this client. The view is then an older one."""
+    """Why the latest pass failed: the cluster is unreachable, or refuses this client. The view is then an older one."""
     failing_since: float | None = None
     is_final: bool = False
     """Whether no later pass can succeed, because the brokers reject the login."""

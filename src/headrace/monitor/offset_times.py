@@ -31,7 +31,7 @@ _COARSE = 0.05
 _MOST_NOTES = 8
 _UNKNOWN = -1
 _SPARE = 1000  # slots that may be unused
-_GONE_AFTER = 600.0  # seconds without an end: a partition without a leader comes back, a deleted one does not
+_GONE_AFTER = 600.0  # seconds without an end: a partition without a leader gets one again, a deleted one does not
 
 
 class WrittenAt(NamedTuple):

@@ -1,4 +1,4 @@
-"""Repeats the pass of a collector, and survives a cluster that is away.
+"""Repeats the pass of a collector, also after an outage of the cluster.
 
     pass succeeds      the view is replaced, the history takes it
     pass fails         the view stays, with the error and since when; the next pass is tried after the same interval

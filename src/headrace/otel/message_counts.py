@@ -1,7 +1,7 @@
 """Counters of messages, by topic, partition and error type.
 
 A counter of the SDK takes microseconds for each addition, and a poll adds for each of its partitions. So the sums are
-kept here, and read when metrics are exported: to the receiver, that is the same. They outlive their clients.
+kept here, and read when metrics are exported. The receiver sees no difference. They outlive their clients.
 """
 
 from __future__ import annotations

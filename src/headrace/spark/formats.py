@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..formats._registry import RegisteredSchema, Registry
 
 # Of a call in seconds, with retries. When a source is loaded, somebody waits for it, maybe with a wrong address. Later,
-# in tasks and before each micro-batch of a sink, a registry may be away for a while; then Spark repeats the task.
+# in tasks and before each micro-batch of a sink, a registry may be down for a while; then Spark repeats the task.
 _LOAD_TIMEOUT = 15.0
 _TIMEOUT = 60.0
 _MOST_RETRIES = 1000  # the timeout ends them

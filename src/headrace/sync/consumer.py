@@ -74,7 +74,7 @@ class Consumer(Threaded):
     def group_metadata(self) -> GroupMetadata:
         return self._aio.group_metadata()
 
-    def enforce_rebalance(self, reason: str = "the user asked for it") -> None:
+    def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         with self._alone():
             self._aio.enforce_rebalance(reason)
 

@@ -2,7 +2,7 @@
 
 3 problem   records cannot be read, or were lost to a wrong offset: no leader, offsets beyond the end
 2 warning   it will not get better by itself: the lag grows, nobody reads, records were deleted unread
-1 notice    it is on its way: a rebalance, a backlog, records that wait for more than a minute
+1 notice    it is temporary: a rebalance, a backlog, records that wait for more than a minute
 0 fine
 """
 

@@ -40,7 +40,7 @@ _MOST_PARTITIONS = 5000  # rows of one page
 
 
 def status_head(status: WatchStatus, interval: float) -> dict[str, Any]:
-    """What every page shows: which cluster, how old the data is, and whether the cluster is away."""
+    """What every page shows: which cluster, how old the data is, and whether the cluster is unreachable."""
     view = status.view
     away = None
     if status.error is not None:

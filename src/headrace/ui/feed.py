@@ -88,7 +88,7 @@ class Feed:
         self.notify()
 
     def notify(self) -> None:
-        """There is something new: documents are made again, and streams send what has changed."""
+        """There is something new: documents are rebuilt, and streams send the changes."""
         self._version += 1
         self._documents.clear()
         task = asyncio.get_running_loop().create_task(self._wake())

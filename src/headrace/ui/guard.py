@@ -47,7 +47,7 @@ _DATA = ("/api/", "/events")
 TOO_MANY = "Too many attempts. Wait a moment."
 _WRONG_SECRET_DELAY = 1.0  # seconds
 _WRONG_SECRETS_AT_ONCE = 4  # of one peer
-_BEYOND_GUESSING = 32  # characters, as the tokens have that `headrace ui` makes up
+_BEYOND_GUESSING = 32  # characters: the length of the tokens that `headrace ui` generates
 
 
 class SecretCheck:

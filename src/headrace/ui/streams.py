@@ -1,7 +1,7 @@
 """Server-sent events: one stream for each open page. A stream starts with everything, and continues with changes.
 
 A browser that does not read its stream is disconnected after `_SEND_WITHIN` seconds. A group or topic that disappears
-is reported, and the stream goes on: it may be created again.
+is reported, and the stream continues: it may be created again.
 """
 
 from __future__ import annotations

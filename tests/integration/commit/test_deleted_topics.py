@@ -86,7 +86,7 @@ class TestGroups:
         messages = [each for each in warnings(caplog) if gone in each]
         assert len(messages) == 1, messages
         assert "does not exist" in messages[0]
-        assert not [each for each in warnings(caplog) if "read again" in each]
+        assert not [each for each in warnings(caplog) if "delivered again" in each]
         assert committed_of(make, servers, group, TopicPartition(stays, 0)) == RECORDS + 5
 
     def test_a_classic_leader_unassigns_a_deleted_topic_from_all_members(

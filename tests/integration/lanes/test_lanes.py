@@ -246,7 +246,7 @@ class TestCommits:
         assert results == [({tp: OffsetAndMetadata(120)}, None)]
         consumer.commit({tp: 130})
         assert commit_of(servers, group, tp) == OffsetAndMetadata(130)
-        with pytest.raises(StateError, match="only its owner"):
+        with pytest.raises(StateError, match="only the owner"):
             consumer.commit({TopicPartition("elsewhere", 0): 5})
 
     def test_committing_the_live_position_does_not_close_an_open_range(

@@ -255,10 +255,12 @@ def test_a_cluster_that_is_away_is_shown_and_goes_on_when_it_returns(
     (broker,) = kafka_broker.brokers
     kafka_broker.pause(broker)
     try:
-        browser.wait_text("The cluster is away since", "#banner")
+        browser.wait_text("The cluster has been unreachable since", "#banner")
         assert "1,234" in browser.texts(_ROW.format(lagging[0]))[0]  # the latest data stays
         assert browser.run("return document.querySelector('main').classList.contains('stale')")
-        assert "The cluster is away" in browser.run("return document.getElementById('announcer').textContent")
+        assert "The cluster has been unreachable" in browser.run(
+            "return document.getElementById('announcer').textContent"
+        )
         browser.screenshot(PICTURES / "away.png")
     finally:
         kafka_broker.resume(broker)

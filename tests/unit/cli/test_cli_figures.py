@@ -95,7 +95,7 @@ def test_a_watch_fits_on_the_screen(rows: int, partitions: list[str], note: str 
     assert [line.split()[1] for line in lines[2:last]] == partitions
     assert lines[last:-2] == ([] if note is None else [note])
     assert lines[-2].startswith("t-4: the next offset is beyond the end")
-    assert lines[-1].startswith("1 records/s written, 2 read:")
+    assert lines[-1].startswith("1 records/s written, 2 consumed:")
     assert len(lines) < rows or rows == 3
     assert max(map(len, lines)) == 40, "the owner's name must not wrap"
     assert lines[2].split()[0] == "t"

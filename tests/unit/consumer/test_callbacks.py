@@ -202,7 +202,7 @@ def test_events_are_logged_with_or_without_a_function(caplog: pytest.LogCaptureF
     Callbacks(dict).report(EVENT)
     Callbacks(dict).report(HeartbeatsRecovered("g", 4.0))
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
-        ("WARNING", "group g: heartbeats fail for 3.0 s now: refused"),
+        ("WARNING", "group g: heartbeats have failed for 3.0 s: refused"),
         ("INFO", "group g: heartbeats are accepted again, after 4.0 s"),
     ]
 

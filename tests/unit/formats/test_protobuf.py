@@ -146,7 +146,7 @@ def test_confluents_imports_are_built_in():
         (READING, "Car", "the schema has no message Car, but traffic.Reading, traffic.Other"),
         ('syntax = "proto3"; enum E { A = 0; }', None, "the schema schema.proto has no message"),
         ('syntax = "proto3"; message M { M m = 1; }', None, "M is recursive: .* Set recursion to the number of levels"),
-        (b"\x0a\xff", None, "the bytes are no FileDescriptorSet"),
+        (b"\x0a\xff", None, "the bytes are not a FileDescriptorSet"),
         (b"", None, "the FileDescriptorSet has no file"),
         (17, None, "must be a SchemaRegistry, a .proto text, .* not 17"),
     ],
@@ -321,7 +321,9 @@ def test_times_that_protobuf_does_not_have():
         'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message M { google.protobuf.Timestamp t = 1; }'
     )
     column = pa.StructArray.from_arrays([pa.array([2**62], pa.timestamp("us", "UTC"))], ["t"])
-    with pytest.raises(RecordEncodeError, match=r"\$.t: seconds 4611686018427 and nanos 387904000 are no Timestamp"):
+    with pytest.raises(
+        RecordEncodeError, match=r"\$.t: seconds 4611686018427 and nanos 387904000 are not a valid Timestamp"
+    ):
         format.encode(column, SOURCE)
 
 

@@ -196,7 +196,7 @@ def test_a_member_that_leaves_by_itself_reports_nothing() -> None:
 @pytest.mark.parametrize(
     ("event", "text"),
     [
-        (HeartbeatsFailing(GROUP, 3.04, "refused"), "group billing: heartbeats fail for 3.0 s now: refused"),
+        (HeartbeatsFailing(GROUP, 3.04, "refused"), "group billing: heartbeats have failed for 3.0 s: refused"),
         (HeartbeatsFailing(GROUP, 3.0, None), "the coordinator does not respond"),
         (MembershipAtRisk(GROUP, "poll", 75.0), "leaves the group in 75.0 s unless poll() is called"),
         (MembershipAtRisk(GROUP, "heartbeats", 9.0), "removes this member in 9.0 s"),

@@ -37,15 +37,17 @@ class TestBacklog:
 
         run(main())
         started, progress, *lost, done = caplog.messages
-        assert started == "t-0: live from 120 on, 40 offsets of backlog in [70, 80), [90, 120) beside it"
+        assert (
+            started == "t-0: the live lane starts at offset 120; the backlog lane has 40 offsets in [70, 80), [90, 120)"
+        )
         assert re.fullmatch(
-            r"backlog: 32 of 40 offsets are open, done in about \d+ s; the live lane is 6 behind", progress
+            r"backlog: 32 of 40 offsets are open; complete in about \d+ s; the lag of the live lane is 6", progress
         ), progress
-        assert [each.split(" is ")[0] for each in lost] == [
-            "t-0: [78, 80) of the backlog",
-            "t-0: [90, 95) of the backlog",
+        assert [each.split(" are ")[0] for each in lost] == [
+            "t-0: offsets [78, 80) of the backlog",
+            "t-0: offsets [90, 95) of the backlog",
         ]
-        assert done == "the backlog of t-0 is done"
+        assert done == "the backlog of t-0 is complete"
 
     def test_handed_out_has_the_delivered_offsets_while_a_backlog_is_open(self) -> None:
         async def main() -> None:

@@ -93,7 +93,7 @@ class TestCommits:
                 driver.backlog.drop([TP])
 
         run(main())
-        (message,) = [each for each in caplog.messages if "read as a plain one" in each]
+        (message,) = [each for each in caplog.messages if "is used without its metadata" in each]
         assert "t-0 at 9" in message
 
     @pytest.mark.parametrize("mark", [CommitMark(9, OffsetSet(9), "", "mine"), CommitMark(9, OffsetSet(12, [(9, 10)]))])
@@ -107,7 +107,7 @@ class TestCommits:
                 driver.backlog.drop([TP])
 
         run(main())
-        assert not [each for each in caplog.messages if "read as a plain one" in each]
+        assert not [each for each in caplog.messages if "is used without its metadata" in each]
 
     def test_partitions_without_ranges_are_read_although_the_backlog_group_fails(self) -> None:
         async def main() -> None:

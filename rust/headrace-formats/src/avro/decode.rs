@@ -72,7 +72,7 @@ impl Decoder {
     }
 }
 
-/// A bug: a column has not the values that its schema has.
+/// A bug: a column does not have the values of its schema.
 #[cold]
 fn wrong_column() -> Fault {
     Fault::new("internal error: the column has another type")

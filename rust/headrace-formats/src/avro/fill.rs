@@ -24,8 +24,8 @@ use crate::json;
 
 type Object = BTreeMap<String, Box<RawValue>>;
 
-/// The text with defaults. The error names a field that is absent and has neither a default nor null. Whatever else is
-/// wrong stays as it is: those who read the text report it.
+/// The text with defaults. The error names a field that is absent and has neither a default nor null. Any other
+/// mistake stays as it is: the reader of the text reports it.
 pub fn fill_defaults(schema: &Schema, text: &str) -> Result<String> {
     let Ok(raw) = serde_json::from_str::<&RawValue>(text) else { return Ok(text.to_owned()) };
     Ok(fill(schema, raw)?.map_or_else(|| text.to_owned(), |filled| filled.get().to_owned()))

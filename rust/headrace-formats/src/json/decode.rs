@@ -71,7 +71,7 @@ struct Reader<'a, 's> {
     scratch: &'s mut Vec<u8>,
 }
 
-/// A bug: a column has not the values of its node.
+/// A bug: a column does not have the values of its node.
 #[cold]
 fn wrong_column() -> Fault {
     Fault::new("internal error: the column has another type")

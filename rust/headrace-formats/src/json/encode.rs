@@ -55,7 +55,7 @@ struct Write<'a> {
 #[derive(Clone, Copy, PartialEq)]
 enum OnNull {
     Write,
-    /// Of the field of an object. Whoever has no field to leave out refuses.
+    /// Of the field of an object. A value that is not a field cannot be left out, and is refused.
     Omit,
     Refuse,
 }
@@ -132,8 +132,7 @@ fn numbers(array: &dyn Array) -> Option<Integers<'_>> {
 impl<'a> Write<'a> {
     fn new(array: &'a dyn Array, field: &'a Field) -> Result<Self> {
         use DataType as T;
-        let unsupported =
-            || Fault::new(format!("JSON cannot be written from the type {}", array.data_type()));
+        let unsupported = || Fault::new(format!("the type {} cannot be written as JSON", array.data_type()));
         let kind = match array.data_type() {
             T::Null => WriteKind::Null,
             T::Boolean => WriteKind::Boolean(array.as_boolean()),

@@ -101,7 +101,7 @@ impl Node {
                 }
                 _ => {
                     let text =
-                        format!("the keys of a map are strings in JSON, which {data_type} does not have");
+                        format!("the keys of a map are strings in JSON, but not in the type {data_type}");
                     return Err(ArrowError::NotYetImplemented(text));
                 }
             },

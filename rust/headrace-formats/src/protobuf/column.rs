@@ -1,6 +1,6 @@
 //! Columns that are filled value by value.
 //!
-//! A column is told the row of each value. Rows without one are filled in when a later row gets a value, or at the end:
+//! A column gets the row of each value. Rows without one are filled in when a later row gets a value, or at the end:
 //! an absent field costs nothing while a record is decoded, and no list of seen fields is needed. A value for the row
 //! that was filled last replaces it, because the last value of a singular field wins. Nothing is undone when a record
 //! turns out to be bad: its row becomes null, which hides everything below it.

@@ -340,7 +340,7 @@ pub fn check_time(kind: &ValueType, seconds: i64, nanos: i32) -> std::result::Re
         return Ok(());
     }
     let kind = if is_timestamp { "Timestamp" } else { "Duration" };
-    Err(format!("seconds {seconds} and nanos {nanos} are no {kind}"))
+    Err(format!("seconds {seconds} and nanos {nanos} are not a valid {kind}"))
 }
 
 #[cold]

@@ -42,7 +42,7 @@ impl Schema {
     /// A FileDescriptorSet. The last file is the main one, because protoc puts imports before the files that import them.
     pub fn from_descriptors(bytes: &[u8]) -> Result<Self, SchemaError> {
         let set = FileDescriptorSet::decode(bytes)
-            .map_err(|error| SchemaError(format!("the bytes are no FileDescriptorSet: {error}")))?;
+            .map_err(|error| SchemaError(format!("the bytes are not a FileDescriptorSet: {error}")))?;
         let names: Vec<String> = set.file.iter().map(|file| file.name().to_owned()).collect();
         if names.is_empty() {
             return Err(SchemaError("the FileDescriptorSet has no file".to_owned()));

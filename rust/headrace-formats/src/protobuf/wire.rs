@@ -131,11 +131,11 @@ impl<'a> Reader<'a> {
             3 => WireType::StartGroup,
             4 => WireType::EndGroup,
             5 => WireType::Fixed32,
-            other => return Err(fault(start, format!("{other} is no wire type"))),
+            other => return Err(fault(start, format!("{other} is not a wire type"))),
         };
         match u32::try_from(tag) {
             Ok(tag) if tag >> 3 != 0 => Ok((tag >> 3, wire_type)),
-            _ => Err(fault(start, format!("{} is no field number", tag >> 3))),
+            _ => Err(fault(start, format!("{} is not a field number", tag >> 3))),
         }
     }
 

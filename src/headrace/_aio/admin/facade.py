@@ -44,7 +44,7 @@ class AsyncAdmin:
         self._calls.lifecycle.watch(self)
 
     async def cluster_id(self, *, timeout: float | None = None) -> str:
-        """It never changes, wherever the brokers of the cluster are."""
+        """The id of the cluster. It never changes, even if the brokers get other addresses."""
         return await self._portal.wait(self._calls.cluster_id(timeout))
 
     # -- topics --------------------------------------------------------------------------------------------------------
@@ -100,8 +100,7 @@ class AsyncAdmin:
         return await self._portal.wait(self._calls.delete_group(group, timeout))
 
     async def group_config(self, group: str, *, timeout: float | None = None) -> dict[str, GroupSetting]:
-        """The settings of a group that brokers keep, such as share.auto.offset.reset. A group has them before it
-        exists."""
+        """The settings of a group that brokers store, such as share.auto.offset.reset. The group need not exist yet."""
         return await self._portal.wait(self._calls.group_config(group, timeout))
 
     async def alter_group_config(
@@ -133,7 +132,7 @@ class AsyncAdmin:
         timeout: float | None = None,
     ) -> None:
         """Commits offsets for a group without members, and creates the group if it does not exist. Open ranges of these
-        partitions are dropped. `plan_reset` is the careful way.
+        partitions are dropped. Use `plan_reset` to keep them.
 
         Raises GroupNotEmptyError with the members if there are any; PartialFailureError if only some partitions
         succeeded; KafkaError if all were refused for one reason.
@@ -173,7 +172,8 @@ class AsyncAdmin:
         create: bool = False,
         timeout: float | None = None,
     ) -> ResetPlan:
-        """Computes where a group of any kind would resume, and changes nothing: `apply_reset` does.
+        """Computes where a group would resume, and changes nothing: `apply_reset` does. Groups of Kafka Streams are
+        refused: `kafka-streams-groups.sh` resets them.
 
         `to` is "earliest", "latest", an offset, a number of records to move by ("+100", "-100", not for share groups),
         or a time: a datetime, "@2026-11-17T10:00:00Z", "@1763373600000", "-1h". An offset outside of the log becomes

@@ -25,7 +25,7 @@ from .partial import for_each
 _NO_MEMBER = {"generation_id_or_member_epoch": -1, "generation_id": -1, "member_id": "", "group_instance_id": None}
 _DETAILS: dict[int, str] = {
     ErrorCode.group_subscribed_to_topic: "a member of the group is subscribed to the topic. Stop the members first",
-    ErrorCode.group_id_not_found: "there is no such group, or it is a share group, which has start offsets",
+    ErrorCode.group_id_not_found: "the group does not exist, or is a share group, which commits no offsets",
 }
 
 

@@ -1,8 +1,8 @@
 """Resets the offsets of a group: collects what `_machines/admin/reset.py` decides on, and writes what it decided.
 
-A plan is applied as it is: whoever has seen and approved it gets exactly that. So `apply` refuses a plan if the group
-or its backlog has committed anything since, or if a topic was recreated. After that check the coordinator fences: it
-accepts the commit only while the group has no members.
+A plan is applied exactly as it was shown and approved. So `apply` refuses a plan if the group or its backlog has
+committed anything since, or if a topic was recreated. After that check the coordinator fences: it accepts the commit
+only while the group has no members.
 """
 
 from __future__ import annotations
@@ -167,14 +167,16 @@ class Resets:
         await self._delete_progress(plan, commits.keys(), left())
 
     async def _delete_progress(self, plan: ResetPlan, done: Collection[TopicPartition], timeout: float) -> None:
-        """Deletes the offsets of the backlog that no commit refers to any more. In tools that show lags they would fall
-        ever further behind. One try is enough: they do no harm."""
+        """Deletes the offsets of the backlog that no commit refers to any more: tools would show an ever growing lag
+        for them. One try is enough, because they do no harm."""
         stale = [tp for tp in done if tp in plan.found and has_token(plan.found[tp])]
         if stale:
             try:
                 await self._offsets.delete(plan.group + BACKLOG_SUFFIX, stale, timeout)
             except HeadraceError as error:
-                log.info("the backlog's offsets of %s stay committed: %s", ", ".join(map(str, stale)), error)
+                log.info(
+                    "cannot delete the offsets of the dropped backlog of %s: %s", ", ".join(map(str, stale)), error
+                )
 
 
 class _Deadline:

@@ -41,7 +41,9 @@ class AdminRuntime:
             await self.groups.delete(second, timeout)
         except HeadraceError as error:
             if not isinstance(error, AuthorizationError):
-                log.warning("group %s was deleted, but perhaps not %s: %s", group, second, error)
+                log.warning(
+                    "group %s was deleted, but perhaps not the group of its backlog, %s: %s", group, second, error
+                )
             return (group,)
         return group, second
 

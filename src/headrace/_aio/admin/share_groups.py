@@ -44,7 +44,8 @@ class ShareGroupOffsets:
             found = {}
             for topic in answer.topics:
                 for item in topic.partitions:
-                    # A partition that is left out would not be reset, without a word. One of a deleted topic cannot be.
+                    # Brokers silently skip a partition that is left out. A partition of a deleted topic cannot be
+                    # reset.
                     if item.error_code != NONE and item.error_code not in UNKNOWN_TOPIC:
                         raise _error(item, f"{doing}: {topic.topic_name}-{item.partition_index}")
                     if item.error_code == NONE and item.start_offset >= 0:

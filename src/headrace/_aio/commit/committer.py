@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 CommitCallback = Callable[[Offsets, HeadraceError | None], Any]
 
 _NO_FINAL_COMMIT = (
-    "the final commit failed: headrace resumes where this consumer stopped, other clients may skip records: %s"
+    "the final commit failed: headrace resumes correctly, but other clients may skip unprocessed records: %s"
 )
 _GIVEN_UP = "the partition was revoked or lost while this commit waited for an earlier one"
 _LONGEST_BEFORE_REVOKE = 15.0  # seconds: enough for a new coordinator. The group waits for it
 
 
 def time_before_revoke(config: ConsumerConfig) -> float:
-    """How long a poll waits for the commit before a revoke. If it fails, the records are read again; a commit that
+    """How long a poll waits for the commit before a revoke. If it fails, the records are delivered again; a commit that
     takes as long as max.poll.interval.ms would cost the membership."""
     limits = config.default_api_timeout_ms, config.max_poll_interval_ms / 4
     return min(_LONGEST_BEFORE_REVOKE, min(limits) / 1000)
@@ -61,8 +61,8 @@ class CommitRuntime(Protocol):
 
 
 class CommitTurn:
-    """A place in the order of commits. `comes` waits for the previous one. `leave`, even an early one, lets the next
-    one proceed when both are through. It belongs to the loop on which it is made."""
+    """A place in the order of commits. `comes` waits for the previous one. After `leave`, which may come early, the
+    next one proceeds as soon as the previous ones have left, too. It belongs to the loop on which it is made."""
 
     def __init__(self, before: CommitTurn | None) -> None:
         self._before = before
@@ -269,7 +269,7 @@ class Committer:
         self, runtime: CommitRuntime, timeout: float, partitions: Collection[TopicPartition] | None = None
     ) -> None:
         """Commits what auto-commit has not committed yet of these partitions (None: of all), after all commits that are
-        under way. A failure is logged: the records will be read again. On the loop's thread."""
+        under way. A failure is logged: the records will be delivered again. On the loop's thread."""
         deadline = runtime.loop.time() + timeout
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
@@ -287,7 +287,9 @@ class Committer:
         try:
             await runtime.client.retries.run("auto-commit", deadline, lambda: self.write(runtime, plan))
         except HeadraceError as error:
-            log.warning("the last auto-commit failed, these records will be read again: %s", error)
+            log.warning(
+                "the last auto-commit failed, records since the commit before will be delivered again: %s", error
+            )
 
     async def final_commit(
         self, runtime: CommitRuntime, timeout: float, partitions: Collection[TopicPartition] | None = None

@@ -40,20 +40,20 @@ _REVOKED = (
 )
 _TOO_LATE = (
     "the group has assigned this consumer's partitions to others, because it missed its session or poll deadline. "
-    "Records since the last commit may be read twice. If poll() was called too rarely, raise max.poll.interval.ms or "
-    "lower max.poll.records"
+    "Records since the last commit may be delivered again. If poll() was called too rarely, raise "
+    "max.poll.interval.ms or lower max.poll.records"
 )
 _LOST = (
     "this partition was lost: the group has assigned it to another member, or no longer waits for its revoke, which "
-    "was delayed beyond max.poll.interval.ms. Records of it may be read twice"
+    "was delayed beyond max.poll.interval.ms. Its records may be delivered again"
 )
 _DELETED = (
-    "the topic or partition does not exist, or was deleted. The offsets of a deleted topic are deleted with it. All "
-    "other partitions of this commit are committed"
+    "the topic or partition does not exist, or was deleted. The offsets of a deleted topic are deleted with it. The "
+    "commit of the other partitions succeeded"
 )
 _RECREATED = (
-    "the topic was deleted and recreated: the offset belongs to the deleted one. All other partitions of this commit "
-    "are committed"
+    "the topic was deleted and recreated: the offset belongs to the deleted topic. The commit of the other partitions "
+    "succeeded"
 )
 _PROPAGATION = 0.5  # seconds until all brokers know a new topic
 _NO_IDS: Mapping[str, uuid.UUID | None] = {}
@@ -259,13 +259,13 @@ class OffsetRequests:
             limit = self._client.config.max_poll_interval_ms
             detail = (
                 f"this consumer left the group, because poll() was not called for max.poll.interval.ms={limit}, and "
-                f"others may have its partitions. Records since the last commit may be read twice. Raise "
+                f"other members may have its partitions. Records since the last commit may be delivered again. Raise "
                 f"max.poll.interval.ms or lower max.poll.records; the next poll() rejoins"
             )
         elif membership.member.owned:
             detail = _TOO_LATE
         else:
-            detail = "this consumer is not a member of the group now; poll() joins it"
+            detail = "this consumer is not a member of the group: call poll(), which joins it"
         return kafka_error(ErrorCode.unknown_member_id, doing, detail, CommitFailedError)
 
     async def committed(
@@ -348,8 +348,8 @@ def committed_in(item: Any) -> OffsetAndMetadata | None:
 
 
 def _named(topic: Any, asked: Mapping[uuid.UUID | None, str]) -> str:
-    """The name of a topic in an answer, by the ids in the request: the topic may be deleted by now."""
+    """The name of a topic in a response, by the ids in the request: the topic may be deleted by now."""
     name: str | None = getattr(topic, "name", None) or asked.get(topic.topic_id)
     if name is None:
-        raise NetworkError(f"the answer has the topic {topic.topic_id}, which is not in the request")
+        raise NetworkError(f"the response contains the topic {topic.topic_id}, which is not in the request")
     return name

@@ -208,7 +208,7 @@ class FetchBuffer(FetchedPartitions):
         return self._iteration
 
     def end_iteration(self) -> None:
-        """Gives back what the iteration has not handed out. Nothing tells when a program leaves its loop (an
+        """Gives back what the iteration has not handed out. Python gives no signal when a program leaves its loop (an
         asynchronous iterator is not even closed then), so the next poll calls this."""
         if self._iteration is not None:
             self._iteration.close()

@@ -10,7 +10,7 @@ request of the second one for long: otherwise both could be parked while a third
 The next request is sent before a response is decoded: the batch headers say where it has to start.
 
 Small responses are handled by the thread that receives them (`_net/receiver.py`): it applies the response, decodes the
-records, wakes the poll and sends the next request. The loop is told only what this thread must not do: errors, what
+records, wakes the poll and sends the next request. The loop only gets work that this thread must not do: errors, what
 other streams have to know, large requests, and when there is nothing to fetch. While a stream waits for new records,
 even its decisions are made beforehand (`repetition.py`): the next request is sent before Python knows of a response.
 """
@@ -436,7 +436,7 @@ class _FetchStream:
         await self._back_off()
 
     def _follow_up(self) -> None:
-        """Tells others what the response means for them."""
+        """Passes on what the response means for other streams."""
         if (outcome := self._outcome) is None:
             return
         if outcome.was_refused:

@@ -3,8 +3,8 @@
 The way over the receiving thread takes longer: that thread waits for the GIL, notes the response, and wakes the poll.
 So it sleeps while a poll waits, and for a moment after that (`turns.rs`).
 
-Ctrl-C can come anywhere while the poll notes a response. Half of a note would skip records or repeat them. So the
-partitions are fetched again then, from their positions on, over a new connection.
+Ctrl-C can come anywhere while the poll notes a response. A response that is noted only in part would skip or repeat
+records. So the partitions are fetched again then, from their positions on, over a new connection.
 """
 
 from __future__ import annotations

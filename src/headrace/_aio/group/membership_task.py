@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 _HEARTBEATS = frozenset({HEARTBEAT, CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT})
 _PARKED = frozenset({JOIN_GROUP, SYNC_GROUP})
 _WATCHED = _HEARTBEATS | _PARKED  # by MembershipWatch
-# A member is alive for the coordinator that says this; in a classic group the next step is not an error.
+# A coordinator that returns this still knows the member; in a classic group the next step is not an error.
 _ALIVE = frozenset({NONE, ErrorCode.rebalance_in_progress, ErrorCode.member_id_required})
 
-_ARRIVAL = 0.02  # seconds that a JoinGroup, which is answered late, has to arrive before others are told of it
+_ARRIVAL = 0.02  # seconds between a JoinGroup, which is answered late, and the hint to other members
 
 A = TypeVar("A")  # the actions of a member: Send, and for a classic one ComputeAssignment
 

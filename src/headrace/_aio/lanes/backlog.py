@@ -63,7 +63,9 @@ class Backlog(FetchedPartitions):
         state.paused, state.withheld = live.paused, live.withheld
         self._since = self._logged = time.monotonic()
         self._size = self.still_open()
-        log.info("%s: live from %d on, %s beside it", tp, lanes.live_start, _shown(lanes.open))
+        log.info(
+            "%s: the live lane starts at offset %d; the backlog lane has %s", tp, lanes.live_start, _shown(lanes.open)
+        )
 
     def _read(self, tp: TopicPartition) -> PartitionState:
         """Reads the partition's ranges from the first offset that is not committed."""
@@ -94,7 +96,7 @@ class Backlog(FetchedPartitions):
         is_shortened = offset < lanes.stop
         lanes.cut(offset)
         if is_shortened:
-            log.info("%s: the live lane went back to offset %d, and takes over the backlog from there", tp, offset)
+            log.info("%s: the live lane was reset to offset %d; the backlog lane ends there", tp, offset)
             self._resume(tp)
 
     def resume_all(self) -> None:
@@ -126,10 +128,10 @@ class Backlog(FetchedPartitions):
         _seek(state, lanes, lanes.within.next_open(state.position.offset), lanes.within)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> None:
-        """The second log has acknowledged progress. Partitions without an open range are not read any more."""
+        """The second log has acknowledged progress. Partitions without an open range are no longer fetched."""
         closed = {tp for tp in partitions if tp in self.lanes and self.lanes[tp].is_closed}
         if closed:
-            log.info("the backlog of %s is done", ", ".join(map(str, sorted(closed))))
+            log.info("the backlog of %s is complete", ", ".join(map(str, sorted(closed))))
             self.assignment.assign([state.tp for state in self.assignment if state.tp not in closed])
 
     # -- polls -----------------------------------------------------------------------------------------------------
@@ -146,8 +148,8 @@ class Backlog(FetchedPartitions):
         """As if they had not been taken."""
         self.assignment.undo(taken_from)
         for each in taken_from:
-            # Where the lane did not go back, what it has handed out stays noted: otherwise it would count as a gap
-            # without records, and be committed.
+            # Where the lane was not moved back, the offsets that it handed out stay noted: otherwise they would count
+            # as a gap without records, and be committed.
             if each.is_valid(self.assignment.get(each.state.tp)) and each.position is not None:
                 self.lanes[each.state.tp].goes_back(each.position.offset)
 
@@ -172,7 +174,7 @@ class Backlog(FetchedPartitions):
 
     def _lose(self, tp: TopicPartition, ranges: Iterable[Range]) -> None:
         for start, end in ranges:
-            log.warning("%s: [%d, %d) of the backlog is not in the log any more and is skipped", tp, start, end)
+            log.warning("%s: offsets [%d, %d) of the backlog are no longer in the log and are skipped", tp, start, end)
             self._on_lost(LostRange(tp, start, end))
             self.lost_count += end - start
 
@@ -235,9 +237,9 @@ class Backlog(FetchedPartitions):
         left = self.still_open()
         if left:
             expected = self.expected_seconds()
-            end = "" if expected is None else f", done in about {expected:.0f} s"
+            end = "" if expected is None else f"; complete in about {expected:.0f} s"
             lag = sum(state.lag or 0 for state in live if state.tp in self.lanes)
-            log.info("backlog: %d of %d offsets are open%s; the live lane is %d behind", left, self._size, end, lag)
+            log.info("backlog: %d of %d offsets are open%s; the lag of the live lane is %d", left, self._size, end, lag)
 
 
 def _seek(state: PartitionState, lanes: Lanes, offset: int, already_done: OffsetSet) -> None:
@@ -249,4 +251,4 @@ def _seek(state: PartitionState, lanes: Lanes, offset: int, already_done: Offset
 def _shown(ranges: Collection[Range]) -> str:
     count = sum(end - start for start, end in ranges)
     first = ", ".join(f"[{start}, {end})" for start, end in list(ranges)[:3])
-    return f"{count} offsets of backlog in {first}{' …' if len(ranges) > 3 else ''}"
+    return f"{count} offsets in {first}{' …' if len(ranges) > 3 else ''}"

@@ -40,8 +40,8 @@ class CommitLogReader:
         for tp, committed in found.items():
             if isinstance(committed, OffsetAndMetadata) and isinstance(marks[tp], tuple) and is_unused(committed):
                 log.warning(
-                    "the commit of %s at %d is read as a plain one: the text beside it, %.40r, is damaged, or was not "
-                    "written with this offset",
+                    "the commit of %s at %d is used without its metadata %.40r, which is damaged, or was written with "
+                    "another offset: all records before it count as processed",
                     tp,
                     committed.offset,
                     committed.metadata,
@@ -86,7 +86,9 @@ class CommitLogReader:
                         result[tp] = both[0], CommitMark.read(progress)
                     except ValueError as error:
                         log.warning(
-                            "%s: the progress of its backlog cannot be parsed, the backlog is read again: %s", tp, error
+                            "%s: the progress of the backlog cannot be parsed, the backlog is delivered again: %s",
+                            tp,
+                            error,
                         )
         return result
 
@@ -96,7 +98,7 @@ def _parsed(tp: TopicPartition, committed: OffsetAndMetadata) -> tuple[CommitMar
         return CommitMark.read(committed), None
     except ValueError as error:
         text = (
-            f"the commit of {tp} at {committed.offset} has ranges beside it that are still to be read, but they cannot "
-            f"be parsed ({error}): seek() to an offset or commit() one to resume there"
+            f"the commit of {tp} at {committed.offset} has open ranges, which cannot be parsed ({error}): seek() to an "
+            f"offset or commit() one to resume there"
         )
         return OffsetResetError(text, {tp})

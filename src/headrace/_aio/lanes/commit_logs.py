@@ -30,7 +30,7 @@ from .tokens import LaneTokens
 log = logging.getLogger(__name__)
 
 _PATIENCE = 0.25  # seconds for the second log to answer, before the first is written ...
-_LAST_PATIENCE = 5.0  # ... and after it: so long wait the next commits
+_LAST_PATIENCE = 5.0  # ... and after it: the next commits wait this long
 
 
 class CommitLogs:
@@ -137,15 +137,15 @@ class CommitLogs:
             await asyncio.wait({begun}, timeout=_LAST_PATIENCE)
         if begun is None or not begun.done():
             raise RequestTimeoutError(
-                f"OffsetCommit to group {self._second.group}: no response yet. Everything but the progress of the "
-                f"backlog is committed"
+                f"OffsetCommit to group {self._second.group}: no response yet. Only the progress of the backlog "
+                f"is not committed"
             )
         if (failure := begun.result()) is not None:
             raise failure
 
     async def _tidy_up(self, closed: Mapping[TopicPartition, Lanes]) -> None:
-        """Deletes the progress of ranges that the first log does not have any more. In tools that show lags the second
-        group would otherwise fall ever further behind. One try is enough: the offset does no harm."""
+        """Deletes the progress of ranges that the first log does not have any more: tools would show an ever growing
+        lag for the second group. One try is enough, because the offset does no harm."""
         stale = {tp: lanes for tp, lanes in closed.items() if not lanes.is_tidy}
         for lanes in stale.values():
             lanes.is_tidy = True
@@ -153,7 +153,9 @@ class CommitLogs:
             try:
                 await self._second.delete(stale)
             except HeadraceError as error:
-                log.info("the backlog's offsets of %s stay committed: %s", ", ".join(map(str, stale)), error)
+                log.info(
+                    "cannot delete the offsets of the completed backlog of %s: %s", ", ".join(map(str, stale)), error
+                )
 
     # -- the final commit --------------------------------------------------------------------------------------------
 

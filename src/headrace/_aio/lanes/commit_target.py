@@ -88,12 +88,12 @@ class TwoLaneTarget:
             for tp, (offset, note, epoch) in offsets.items():
                 if tp not in assignment:
                     raise StateError(
-                        f"{tp} is not assigned to this consumer: with enable.parallel.rebalance only its owner knows "
-                        f"which ranges of it are open, and may commit it"
+                        f"cannot commit {tp}: it is not assigned to this consumer. With enable.parallel.rebalance, "
+                        f"only the owner of a partition may commit it, because only it knows the open ranges"
                     )
                 state = assignment.state(tp)
                 if state.position is None and state.fault is None:
-                    raise StateError(f"{tp} cannot be committed yet: what is open of it is not known before poll()")
+                    raise StateError(f"cannot commit {tp} yet: its open ranges are unknown. Call poll() first")
                 lanes = backlog.lanes.get(tp)
                 if lanes is None:
                     plain[tp] = offsets[tp]

@@ -1,7 +1,7 @@
 """The records of both lanes (KIP-333): the live one's, and a quota for the backlog's.
 
-The live lane is the consumer's own assignment: its positions are what the user sees and seeks. The backlog lies beside
-it. A seek ends the backlog of a partition: from then on the user decides what is read.
+The live lane is the consumer's own assignment: its positions are what the user sees and seeks. The backlog has
+positions of its own. A seek ends the backlog of a partition: from then on the user decides what is read.
 """
 
 from __future__ import annotations

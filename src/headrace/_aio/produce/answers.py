@@ -123,7 +123,7 @@ class ProduceAnswers:
         self._unlogged += count
         now = self.loop.time()
         if now >= self._next_warning:
-            log.warning("records that were not delivered: %d; the last error: %s", self._unlogged, error)
+            log.warning("%d records were not delivered. Last error: %s", self._unlogged, error)
             self._unlogged, self._next_warning = 0, now + _WARNINGS
 
     def drop_unsent(self, queue: PartitionQueue, error: HeadraceError) -> None:
@@ -179,7 +179,7 @@ class ProduceAnswers:
                     ProducerBatch(batch.topic, batch.partition, limit, batch.created, self._accumulator.waiting)
                 )
                 parts[-1].append(*fields)
-        log.info("%s: a batch of %d records is too large, and sent in %d parts", queue.tp, len(batch), len(parts))
+        log.info("%s: a batch of %d records is too large: it is sent in %d parts", queue.tp, len(batch), len(parts))
         queue.batches.split(sent, parts)
         self._accumulator.split(batch, parts)
         for flag in batch.split(parts):

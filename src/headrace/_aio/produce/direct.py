@@ -172,7 +172,7 @@ class DirectSending:
             return
         try:
             lent = self._connection(broker, connection)
-        except OSError as error:  # no more file descriptors: the loop goes on without
+        except OSError as error:  # no more file descriptors: the loop keeps the connection
             log.debug("cannot lend the connection to broker %d: %s", broker.node, error)
             return
         if (sequence := queue.batches.lend(identity)) is None:

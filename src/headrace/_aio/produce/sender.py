@@ -336,7 +336,7 @@ class Sender:
                 endpoints = getattr(body, "node_endpoints", ())
                 are_done &= self.answers.answered(queue, sent, found[queue.tp], endpoints)
         if missing:
-            self.answers.unanswered(missing, ProtocolError("the answer to Produce lacks a partition"))
+            self.answers.unanswered(missing, ProtocolError("the response to Produce lacks a partition"))
         return are_done
 
     # -- the end ---------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class TransactionAdmin:
         """The finalized feature level of the cluster; 0 if it has none."""
         coordinator = self._coordinator(transactional_id)
         features = await self._client.retries.run(
-            "asking for transaction.version", self._deadline(), coordinator.features
+            "request of transaction.version", self._deadline(), coordinator.features
         )
         return int(features.get("transaction.version", 0))
 

@@ -188,7 +188,7 @@ class ClassicMember:
         return Lose(self.owned) if self._is_lost else Revoke(self.owned)
 
     def leave(self, reason: str) -> Send | None:
-        """Leaves the group. Static members send nothing: they may come back within the session timeout."""
+        """Leaves the group. Static members send nothing: they may rejoin within the session timeout."""
         leave_request = self._leave_request(reason)
         self._forget_generation(keep_id=False)
         self.state = ClassicState.OUT
@@ -249,7 +249,7 @@ class ClassicMember:
         return self.state in _HEARTBEATING and self.is_member
 
     def _expire(self) -> None:
-        """poll() was not called for max.poll.interval.ms: other members shall have the partitions (KIP-62)."""
+        """poll() was not called for max.poll.interval.ms: leaves, so that other members get the partitions (KIP-62)."""
         self.is_expired = True
         if (leave_request := self._leave_request("poll() was not called within max.poll.interval.ms")) is not None:
             self._outbox.append(leave_request)
@@ -369,9 +369,9 @@ class ClassicMember:
             self._previous = (assigned, self._generation)
             self._target = frozenset(tp for tp in assigned if tp.topic in self.subscription.topics)
             if self._target != assigned:
-                # The leader has not seen this subscription: it has just changed, or a static member has come back
-                # with another one, for which the coordinator starts no rebalance. Nobody consumes the partitions that
-                # are left out.
+                # The leader has not seen this subscription: it has just changed, or a static member has restarted with
+                # another one, for which the coordinator starts no rebalance. Nobody consumes the partitions that are
+                # left out.
                 self._rejoin_reason = self._rejoin_reason or "the assignment is not for the current subscription"
             self._assigned_at = self._stable_at = now
             self.state = ClassicState.TAKING

@@ -259,7 +259,7 @@ class ConsumerProtocolMember:
         return max(self._timer.not_before, self._timer.next)
 
     def _expire(self) -> None:
-        """poll() was not called for max.poll.interval.ms: other members shall have the partitions (KIP-62)."""
+        """poll() was not called for max.poll.interval.ms: leaves, so that other members get the partitions (KIP-62)."""
         self.is_expired = True
         leave_request = self._leave_request()
         if leave_request is not None:

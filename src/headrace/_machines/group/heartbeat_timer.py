@@ -23,8 +23,8 @@ class HeartbeatTimer:
     Each of the others learns from its own next heartbeat that it has to revoke partitions, so they are released at any
     time within one interval, and no answer tells the new member that more are to come. Until then it asks ten times
     per interval: with a doubling pause, it would ask for the last ones half an interval too late. It asks at random
-    times: members that start together in one process would otherwise ask together, and none of them would soon know
-    of a change that it could tell the others.
+    times: members that start together in one process would otherwise ask together, and none of them would soon learn of
+    a change that it could pass on.
     """
 
     def __init__(self, interval: float, backoff: Backoff, dice: Callable[[], float]) -> None:

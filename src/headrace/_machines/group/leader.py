@@ -94,7 +94,7 @@ class LeaderTopics:
         now = self._own(counts)
         if self._assigned is None:
             if self.names and is_assigned:
-                self._assigned = now  # a static leader that came back: it did not compute this assignment
+                self._assigned = now  # a static leader that restarted: it did not compute this assignment
             return False
         has_changed, self._assigned = now != self._assigned, now
         return has_changed

@@ -1,10 +1,10 @@
-"""Members of one group in one process: which answers the others should hear of, and how soon they then ask.
+"""Members of one group in one process: which answers lead to hints for the others, and how soon these then send a
+heartbeat.
 
-A coordinator tells a member nothing before its next heartbeat, which comes every three or five seconds by default. If
-other members run in the same process, one of them usually knows sooner that the group changes: the one that joins or
+A coordinator reports nothing to a member before its next heartbeat, which comes every three or five seconds by default.
+If other members run in the same process, one of them usually knows sooner that the group changes: the one that joins or
 leaves, and the first one whose heartbeat says so. The others then send their next heartbeat at once, instead of waiting
-for their interval. A heartbeat that comes early is like any other, so a hint that is wrong, late or lost does no
-harm.
+for their interval. A heartbeat that comes early is like any other, so a hint that is wrong, late or lost does no harm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How many records of a poll are the backlog lane's (KIP-333): parallel.rebalance.backlog.share of them.
 
-Live records come first, but not so many that nothing of its quota is left for the backlog. What a poll of few records
-owes of the quota, below one record, counts for the next one; a quota for which there were no records is not owed later.
+Live records come first, but not so many that nothing of its quota is left for the backlog. The fraction of a record by
+which a small poll misses the quota is carried over to the next poll. A quota for which there were no records is not.
 """
 
 from __future__ import annotations

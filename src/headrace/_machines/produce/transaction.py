@@ -347,7 +347,7 @@ class TransactionManager:
         is_end = request.api is TransactionApi.END
         if not is_end or self._version == 2:
             if identity is None or identity.producer_id < 0:
-                error = ProtocolError(f"{request.api.value}: the answer has no producer id")
+                error = ProtocolError(f"{request.api.value}: the response has no producer id")
                 return self._fail(ErrorEffect.FATAL, error)
             self.identity = identity
             self._needs_epoch = self._was_used_by_v1 = False

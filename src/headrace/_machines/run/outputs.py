@@ -58,7 +58,7 @@ class PendingOutputs(Generic[R]):
                 self._outputs[tp] = {offset: records for offset, records in waiting.items() if offset >= end}
 
     def keep(self, partitions: Collection[TopicPartition]) -> None:
-        """Other partitions are not assigned any more: their records that are not committed come again, elsewhere."""
+        """Other partitions are not assigned any more: other members get their records that are not committed."""
         for tp in self._committed.keys() - set(partitions):
             del self._committed[tp]
             self._outputs.pop(tp, None)

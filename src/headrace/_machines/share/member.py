@@ -124,7 +124,7 @@ class ShareMember:
     def tick(self, now: float) -> list[Send]:
         """The requests to send now."""
         if now >= self.poll_deadline:
-            # poll() was not called for max.poll.interval.ms: other members shall have the records (KIP-62).
+            # poll() was not called for max.poll.interval.ms: leaves, so that other members get the records (KIP-62).
             self._pending_leave = self._leave_request()
             self._lose_epoch()
             self.state = ShareState.AWAY

@@ -91,7 +91,7 @@ class SharePlanner:
         self._release(lambda batch: batch.acquired.tp.topic not in topics, now)
 
     def release_buffered(self, now: float) -> None:
-        """The member left the group: others shall have the buffered records."""
+        """The member left the group: releases the buffered records for other members."""
         self._release(lambda batch: True, now)
 
     def _release(self, is_unwanted: Callable[[AcquiredBatch], bool], now: float) -> None:

@@ -189,7 +189,7 @@ def _acknowledged(
 
 def _ack_code(request: ShareRequest, item: Any) -> tuple[int, str | None]:
     if item is None:
-        return int(ErrorCode.unknown_server_error), "the answer does not mention it"
+        return int(ErrorCode.unknown_server_error), "the response does not contain it"
     if request.api is SHARE_FETCH:
         return item.acknowledge_error_code, item.acknowledge_error_message
     return item.error_code, item.error_message

@@ -60,7 +60,7 @@ class ShareSession:
         return self._epoch != _OPEN
 
     def fetch(self, wanted: Collection[TopicIdPartition]) -> SessionFetch:
-        """Exactly these partitions shall be in the session."""
+        """The request after which exactly these partitions are in the session."""
         now = frozenset(wanted)
         before = self._partitions if self.is_open else frozenset()
         self._partitions = now

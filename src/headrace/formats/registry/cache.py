@@ -1,8 +1,8 @@
-"""What a registry said, for a while.
+"""A cache of a registry's responses.
 
-Schemas never change under an id or a version, so they stay until `size` others were used since. That a schema is
-unknown or refused stays for a second only: it may be registered or allowed at any moment. Errors of the registry are
-not kept.
+Schemas never change under an id or a version, so they stay until `size` others were used since. An unknown or refused
+schema is remembered for a second only: it may be registered or allowed at any moment. Errors of the registry are not
+kept.
 
 If several threads ask for the same key, one fetches and the others wait for it. `lock` guards everything and is never
 held while fetching or waiting.

@@ -95,7 +95,7 @@ def without_userinfo(url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RegistryLogin:
-    """What is sent to a registry to prove who we are. `repr()` shows no secret."""
+    """The credentials that are sent to a registry. `repr()` shows no secret."""
 
     username: str | None = None
     password: str | None = field(default=None, repr=False)

@@ -104,5 +104,5 @@ class LegacyStreamReader(DataSourceStreamReader):
 def _wrapper_error() -> Exception:
     return needs_admission_control(
         "spark.sql.streaming.triggerAvailableNowWrapper.enabled=true",
-        "the source could go back to records that it has read. Set it to false, and the trigger runs one batch",
+        "the query could read records a second time. Set it to false: the trigger then runs one batch",
     )

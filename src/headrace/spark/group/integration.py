@@ -44,7 +44,7 @@ class GroupIntegration:
         """For an AvailableNow query: waits for the first assignment. The query also reads what is assigned later."""
         if self._group_options.is_member and not self._running_member.wait_for_assignment(_JOIN_TIMEOUT):
             log.warning(
-                "The group %r assigned no partitions within %g s: the query reads nothing",
+                "The group %r assigned no partitions within %g s: this run of the query may read no records",
                 *(self._settings["group.id"], _JOIN_TIMEOUT),
             )
 
@@ -83,8 +83,8 @@ class GroupIntegration:
             self._offsets_of_lost += sum(each.end - each.start for each in read if each.tp == tp)
             spans = ", ".join(f"{each.start} to before {each.end}" for each in read if each.tp == tp)
             log.warning(
-                "The query lost %s while a batch ran, which has read %s of it. The batch is not committed, so another "
-                "member of the group %r may read these records again",
+                "The query lost %s during a batch that contains %s of it. The query cannot commit this batch, so "
+                "another member of the group %r may read these records again",
                 *(tp, f"offsets {spans}" if spans else "no offsets", self._settings["group.id"]),
             )
 

@@ -112,8 +112,8 @@ class ShareReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         if isinstance(limit, ReadAllAvailable):  # of trigger(once=True) only: getDefaultReadLimit() returns another one
             raise OptionError(
-                f"trigger(once=True) does not work with {SHARE_GROUP}: it runs one batch, whose records the next one "
-                f"would accept. Use availableNow=True"
+                f"trigger(once=True) does not work with {SHARE_GROUP}: it runs one batch, and records are accepted "
+                f"only by the batch after theirs. Use availableNow=True"
             )
         number = self._parse_batch_number(start)
         if self._batch_number == number + 1:

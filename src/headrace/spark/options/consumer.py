@@ -91,6 +91,6 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def with_unique_client_id(settings: Mapping[str, str]) -> dict[str, str]:
-    """For the member of a query: tells several queries in one group apart, unless the user sets client.id."""
+    """For the member of a query: distinguishes several queries in one group, unless the user sets client.id."""
     is_default = settings["client.id"] == DEFAULT_CLIENT_ID
     return {**settings, **({"client.id": f"{DEFAULT_CLIENT_ID}-{secrets.token_hex(3)}"} if is_default else {})}

@@ -13,7 +13,7 @@
     mode                     FAILFAST, or PERMISSIVE: records that cannot be decoded are null, with a reason
     columns                  the columns that rows have
 
-The options do not contain what the registry or a file says: `spark/formats.py` asks them.
+The options do not contain the schemas of the registry or of files: `spark/formats.py` reads these.
 """
 
 from __future__ import annotations

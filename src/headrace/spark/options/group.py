@@ -138,21 +138,21 @@ def _share_settings(options: Mapping[str, str], source: SourceOptions, group: st
         raise OptionError(f"{SHARE_GROUP} is empty. Set it to the name of the share group")
     for name in (COMMIT, LANES, INCLUDE_LANE, MEMBERSHIP):
         if parse_boolean(options, name):
-            raise _excluded(f"{name}=true", "members of a share group have no offsets of their own")
+            raise _excluded(f"{name}=true", "a share group has no committed offsets per member")
     for name in (MIN_LAG, BACKLOG_SHARE, WATERMARK):
         if name.lower() in options:
-            raise _excluded(name, "members of a share group have no offsets of their own")
+            raise _excluded(name, "a share group has no committed offsets per member")
     for name in ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"):
         if name in options:
             raise _excluded(
                 documented_name(name),
-                "the brokers keep where a share group starts (share.auto.offset.reset, set by kafka-configs)",
+                "the group's setting share.auto.offset.reset decides where it starts (see `headrace groups config`)",
             )
     if not isinstance(source.strategy, SubscribeStrategy):
         raise OptionError(f"{SHARE_GROUP} needs the option subscribe: a share group subscribes to topics by name")
     for name in ("minpartitions", "minoffsetspertrigger"):
         if name in options:
-            raise _excluded(documented_name(name), "the share group decides how many records a batch has at least")
+            raise _excluded(documented_name(name), "a batch of a share group has no minimum size")
     settings = {name: value for name, value in source.settings.items() if name not in NOT_IN_SHARE_GROUPS}
     settings["group.id"] = group
     settings["max.poll.interval.ms"] = options.get("kafka.max.poll.interval.ms", DEFAULT_SHARE_MAX_POLL_INTERVAL_MS)

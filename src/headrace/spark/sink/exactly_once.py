@@ -165,7 +165,7 @@ def _lost_text(
     return (
         f"Batch {decided.batch} of query {decided.query} is written only in part: {len(lost)} of its "
         f"{len(decided.transactions)} transactions were aborted before the driver could commit them, because it was "
-        f"away for longer than kafka.transaction.timeout.ms. Missing: {_shortened(details)}. The query does not "
+        f"unavailable for longer than kafka.transaction.timeout.ms. Missing: {_shortened(details)}. The query does not "
         f"continue with this sinkId. See 'Lost transactions' in docs/spark.md"
     )
 

@@ -63,7 +63,7 @@ function behindChart() {
     return mark;
   });
   const names = element("ul", { class: "legend" });
-  const node = element("figure", { class: "panel" }, element("figcaption", {}, "Age of the newest record that was read"), names, element("div", { class: "plot free" }, svg, marks));
+  const node = element("figure", { class: "panel" }, element("figcaption", {}, "Age of the newest consumed record"), names, element("div", { class: "plot free" }, svg, marks));
   return {
     node,
     update(readers) {

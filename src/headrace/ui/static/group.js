@@ -121,7 +121,7 @@ export function groupPage(parameters) {
       tiles.set("Written", rate(trend?.written), "records");
       tiles.set("Read", rate(trend?.read), "records");
       tiles.set("Caught up in", !trend ? NONE : trend.caught_up === 0 ? "now" : trend.caught_up == null ? "never" : span(trend.caught_up), "at this rate");
-      tiles.set("Backlog", top.backlog == null ? null : compact(top.backlog), "records, read beside new ones", 1);
+      tiles.set("Backlog", top.backlog == null ? null : compact(top.backlog), "records, consumed in parallel", 1);
       tiles.set("Lost", top.lost ? compact(top.lost) : null, "deleted before processing", 2);
       tiles.set("Members", top.kind === "spark" ? null : number(top.members), plural(top.partitions, "partition"));
       chart.update(top);

@@ -69,19 +69,19 @@ function showMissing() {
 
 function awayText(away) {
   if (away.final) return `The cluster refuses this client: ${away.error}. Start the page again with other credentials.`;
-  return `The cluster is away since ${clock(away.since)}: ${away.error}`;
+  return `The cluster has been unreachable since ${clock(away.since)}: ${away.error}`;
 }
 
-// Only what has changed is announced: that the cluster or the server is away, and that it has returned.
+// Only what has changed is announced: that the cluster or the server is unreachable, and that it responds again.
 let spoken = "";
 function showStatus() {
   const texts = { live: "Live", paused: "Paused", lost: "Disconnected", waiting: "Connecting", missing: "Live" };
   const isOver = state === "lost" && head.over;
-  const away = isOver ? "" : state === "lost" ? "The server of this page does not answer. It is tried again every few seconds." : head.away
+  const away = isOver ? "" : state === "lost" ? "The server of this page does not respond. The page retries every few seconds." : head.away
     ? awayText(head.away) : "";
   const shown = isOver ? "paused" : head.away && state === "live" ? "away" : state;
   setAttribute(liveMark, "data-state", shown);
-  setText(liveMark.lastElementChild, isOver ? "Ended" : shown === "away" ? "Cluster away" : texts[state]);
+  setText(liveMark.lastElementChild, isOver ? "Ended" : shown === "away" ? "Cluster unreachable" : texts[state]);
   main.classList.toggle("stale", Boolean(away));
   const lines = away ? [away + (head.at ? ` The data is from ${clock(head.at)}.` : "")] : head.problems ?? [];
   show(banner, lines, () => lines.map((line) => element("p", {}, line)));

@@ -72,7 +72,7 @@ export function topicPage(parameters) {
     query: { view: "topic", name },
     node: [
       trail("/topics", "Topics"), head(name), problems, tiles.node,
-      element("section", { class: "panel list", "aria-label": "Readers" }, element("h2", {}, "Who reads it"),
+      element("section", { class: "panel list", "aria-label": "Readers" }, element("h2", {}, "Consumed by"),
         element("table", {}, element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Group"), element("th", { scope: "col", class: "number" }, "Lag"), element("th", { scope: "col", class: "wide" }, "Processed"))), readers)),
       recordsPanel(name),
       found.node,
