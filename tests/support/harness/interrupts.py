@@ -42,6 +42,9 @@ class Interrupter:
         self._left = at
         self._error = error
         self._before: dict[FrameType, _Instruction] = {}
+        # CPython borrows the tracer while it creates the frame to trace. That can start the garbage collector, a
+        # finalizer of the library is then interrupted, and the tracer would be freed before it is called.
+        self._tracer = self._called
 
     @property
     def has_raised(self) -> bool:
@@ -49,7 +52,7 @@ class Interrupter:
 
     def __enter__(self) -> Self:
         self._traced = sys.gettrace()
-        sys.settrace(self._called)
+        sys.settrace(self._tracer)
         return self
 
     def __exit__(self, *problem: object) -> None:
