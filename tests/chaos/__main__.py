@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--pace", type=float, default=2.5, help="seconds between faults")
+    parser.add_argument("--pace", type=float, default=2.5, help="seconds between faults; 0: no faults")
     parser.add_argument("--few", action="store_true", help="few clients, as in the tests")
     parser.add_argument("--spark", type=int, default=1, help="how many Spark queries, chosen by seed")
     parser.add_argument("--moving", action="store_true", help="a topic that loses records: by retention, compaction, …")

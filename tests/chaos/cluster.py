@@ -26,7 +26,7 @@ from .certificates import Certificates
 from .clients.process import SESSION_MS
 from .disks import Disks
 from .evidence import Place, TopicLog
-from .identity import identity_of
+from .identity import identity_of_record
 from .plan import BROKERS, COPIERS, MOVING, PLAIN, TX, TYPED, Client
 from .proxy import Proxy
 from .rules.copies import parse_copy
@@ -247,7 +247,7 @@ class Cluster:
     def log(self, name: str) -> TopicLog:
         topic = self.topics[name]
         rows = oracle_rows(self.servers, topic, self.partitions[topic])
-        records = {(row.partition, row.offset): identity_of(row.value, row.key) for row in rows}
+        records = {(row.partition, row.offset): identity_of_record(row) for row in rows}
         if name == PLAIN:
             return TopicLog(records, frozenset(records))
         shown = oracle_rows(self.servers, topic, self.partitions[topic], "read_committed")

@@ -8,8 +8,9 @@ with the same text as `identity`.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 NO_TRANSACTION = -1
 ANY_PARTITION = -1
@@ -56,6 +57,43 @@ def identity_of(value: bytes | None, key: bytes | None) -> Identity:
     identity = parse_identity((value or b"").decode())
     expected = None if identity.partition == ANY_PARTITION else key_of(identity).encode()
     return identity if key == expected else identity._replace(producer=f"{identity.producer} with the key {key!r}")
+
+
+_HEADER = "written"
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+def written_fields(identity: Identity) -> dict[str, Any]:
+    """Arguments for a producer: a timestamp, and a header that repeats it with the identity."""
+    timestamp = time.time_ns() // 1_000_000
+    return {"timestamp": timestamp, "headers": [*_headers(identity, timestamp)]}
+
+
+class Received(Protocol):
+    """A record of headrace, or a row of librdkafka."""
+
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+    @property
+    def timestamp(self) -> int: ...
+
+
+def identity_of_record(record: Received) -> Identity:
+    """As `identity_of`, and one that nobody wrote if the header or the timestamp is another. Java's records have no
+    header."""
+    identity = identity_of(record.value, record.key)
+    expected = () if identity.partition == ANY_PARTITION else _headers(identity, record.timestamp)
+    if record.headers == expected:
+        return identity
+    return identity._replace(producer=f"{identity.producer} with the headers {record.headers!r} at {record.timestamp}")
+
+
+def _headers(identity: Identity, timestamp: int) -> Headers:
+    return ((_HEADER, f"{identity} {timestamp}".encode()),)
 
 
 class Seen(NamedTuple):

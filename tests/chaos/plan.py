@@ -177,7 +177,7 @@ _PERIOD, _QUIET = 180.0, 60.0
 def make_plan(
     seed: int, seconds: float, clients: Sequence[Client], pace: float = 2.5, extras: Sequence[str] = ()
 ) -> Plan:
-    """A plan with a fault about every `pace` seconds, several at a time now and then."""
+    """A plan with a fault about every `pace` seconds, now and then several at a time. A pace of 0: no faults."""
     dice = random.Random(seed)
     faults: list[Fault] = []
     at, brokers_free, added = CALM, CALM, 0
@@ -188,7 +188,7 @@ def make_plan(
         weights |= _TOPIC_WEIGHTS.get(client.kind, {})
     for extra in extras:
         weights |= EXTRAS[extra]
-    while at < seconds:
+    while pace and at < seconds:
         kind = dice.choices(list(weights), list(weights.values()))[0]
         lasts = round(dice.uniform(*_LASTS.get(kind, (0.0, 0.0))), 1)
         target = _target(kind, dice, clients)

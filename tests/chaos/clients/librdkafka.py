@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from chaos.clients.process import Process, start
-from chaos.identity import NO_TRANSACTION, Identity, key_of
+from chaos.identity import NO_TRANSACTION, Identity, key_of, written_fields
 from chaos.ledger import UNKNOWN_OFFSET
 
 _PAUSE = 1.0
@@ -55,9 +55,13 @@ class Writer:
             self._next[partition] = first + count
             for number in range(first, first + count):
                 identity = Identity(self._process.name, partition, number)
-                value, key = str(identity), key_of(identity)
                 self._producer.produce(
-                    self._process.topic, value, key, partition=partition, on_delivery=self._delivered(number)
+                    self._process.topic,
+                    str(identity),
+                    key_of(identity),
+                    partition=partition,
+                    on_delivery=self._delivered(number),
+                    **written_fields(identity),
                 )
 
     def _delivered(self, number: int) -> Any:

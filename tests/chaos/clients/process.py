@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.clients.redirection import redirect
-from chaos.identity import Identity, Run, Seen, identity_of, to_runs, typed_value
+from chaos.identity import Identity, Run, Seen, identity_of_record, to_runs, typed_value
 from chaos.ledger import LedgerWriter
 from headrace import Record
 
@@ -70,7 +70,7 @@ def start() -> Process:
 
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
-    return to_runs(Seen(each.partition, each.offset, identity_of(each.value, each.key)) for each in records)
+    return to_runs(Seen(each.partition, each.offset, identity_of_record(each)) for each in records)
 
 
 def spec_of(**fields: Any) -> str:

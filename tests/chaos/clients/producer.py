@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from chaos.clients.process import Process, start
-from chaos.identity import NO_TRANSACTION, Identity, key_of
+from chaos.identity import NO_TRANSACTION, Identity, key_of, written_fields
 from headrace import Producer
 from headrace.errors import HeadraceError, RequestTimeoutError
 
@@ -57,7 +57,8 @@ class Writer:
             for number in range(first, first + count):
                 identity = Identity(process.name, partition, number)
                 key = key_of(identity)
-                delivery = self._producer.send(process.topic, process.value_of(identity), key, partition=partition)
+                value, written = process.value_of(identity), written_fields(identity)
+                delivery = self._producer.send(process.topic, value, key, partition=partition, **written)
                 self._pending.append((partition, number, delivery))
 
     def _report(self) -> None:

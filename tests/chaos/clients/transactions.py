@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.clients.process import Process, start
-from chaos.identity import Identity, key_of
+from chaos.identity import Identity, key_of, written_fields
 from headrace import Producer
 from headrace.errors import HeadraceError, ProducerFencedError, RequestTimeoutError
 
@@ -72,7 +72,8 @@ class Writer:
             self._next[partition] = first + count
             for number in range(first, first + count):
                 identity = Identity(process.name, partition, number, transaction)
-                self._producer.send(process.topic, str(identity), key_of(identity), partition=partition)
+                written = written_fields(identity)
+                self._producer.send(process.topic, str(identity), key_of(identity), partition=partition, **written)
         if process.dice.random() < _ABORTED:
             if process.dice.random() < _WRITTEN:
                 self._producer.flush(timeout=_FLUSH_WITHIN)  # otherwise abort() drops what was not sent yet

@@ -9,10 +9,21 @@ from typing import Any
 import pytest
 
 from chaos.evidence import Evidence, TopicLog, load, log_of, save
-from chaos.identity import Identity, Seen, from_runs, identity_of, parse_identity, to_runs
+from chaos.identity import (
+    Identity,
+    Seen,
+    from_runs,
+    identity_of,
+    identity_of_record,
+    key_of,
+    parse_identity,
+    to_runs,
+    written_fields,
+)
 from chaos.judge import judge
 from chaos.ledger import Event, LedgerWriter, Life
 from chaos.rules.copies import parse_copy
+from support.brokers.topic_contents import Row
 from support.ledgers.commit_history import Commit
 from support.ledgers.honest_run import (
     COMMITS,
@@ -95,6 +106,35 @@ def test_a_record_with_a_key_that_its_producer_did_not_send_has_another_identity
     copies = [((0, 0), "t.0:0:0:0"), parse_copy(b"0/1/t.0:0:1:0", b"another")]
     assert rules(dataclasses.replace(evidence(COPIER), copies={"copies": copies})) == {"not what was written"}
     assert parse_copy(b"0/1/t.0:0:1:0", b"t.0-1") == COPIES["copies"][1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"headers": ()},
+        {"headers": (("written", None),)},
+        {"headers": (("another", b"p.0:0:7:-1 1000"),)},
+        {"headers": (("written", b"p.0:0:8:-1 1000"),)},
+        {"headers": (("written", b"p.0:0:7:-1 1000"),) * 2},
+        {"timestamp": 1001},
+    ],
+)
+def test_a_record_with_other_headers_or_another_timestamp_has_another_identity(change: dict[str, Any]) -> None:
+    written = Identity("p.0", 0, 7)
+    fields = written_fields(written)
+    honest = Row(
+        "plain", 0, 3, fields["timestamp"], 0, key_of(written).encode(), b"p.0:0:7:-1", tuple(fields["headers"])
+    )
+    assert identity_of_record(honest) == written
+    honest = honest._replace(timestamp=1000, headers=(("written", b"p.0:0:7:-1 1000"),))
+    assert identity_of_record(honest) == written
+    assert identity_of_record(honest._replace(**change)) != written
+
+
+def test_a_record_of_java_has_no_headers() -> None:
+    row = Row("plain", 0, 3, 1000, 0, None, b"2.17", ())
+    assert identity_of_record(row) == Identity("java.2", -1, 17)
+    assert identity_of_record(row._replace(headers=(("written", b""),))) != Identity("java.2", -1, 17)
 
 
 # -- producers --------------------------------------------------------------------------------------------------------

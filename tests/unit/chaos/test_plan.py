@@ -84,6 +84,12 @@ def test_drivers_are_hit_by_faults_of_their_own_and_get_time_to_start() -> None:
         assert all(after - before >= 80 for before, after in pairwise([0.0, *kills]))
 
 
+def test_a_plan_with_a_pace_of_zero_has_no_faults() -> None:
+    plan = make_plan(7, 3600, all_clients(), 0.0, tuple(EXTRAS))
+    assert plan.faults == ()
+    assert plan.clients == all_clients()
+
+
 def test_a_plan_has_other_faults_only_if_they_are_wanted() -> None:
     plain = {fault.kind for fault in make_plan(1, 3600, all_clients()).faults}
     wanted = {fault.kind for fault in make_plan(1, 3600, all_clients(), extras=tuple(EXTRAS)).faults}
