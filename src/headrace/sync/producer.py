@@ -151,6 +151,9 @@ class Producer:
         except HeadraceError as second:
             error.add_note(f"The transaction could not be aborted: {second}")
 
+    def init_transactions(self, *, timeout: float | None = None) -> None:
+        self._in_transaction("init_transactions", timeout)
+
     def begin(self, *, timeout: float | None = None) -> None:
         self._in_transaction("begin", timeout)
 

@@ -19,9 +19,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
-from .._aio.run.loop import AwaitPollSignal, Commit, J, Leave, P, Poll, RunLoop, Step, shown
+from .._aio.run.loop import AwaitPollSignal, Commit, InitTransactions, J, Leave, P, Poll, RunLoop, Step, shown
 from .._aio.run.signals import stopped_by_signals
-from .._aio.run.transactional_commits import TransactionalCommits
+from .._aio.run.transactional_commits import Calls, TransactionalCommits
 from ..records import Records
 
 _THREAD_END = 1.0
@@ -80,7 +80,10 @@ def _perform(consumer: Runnable, run: RunLoop[J, P], step: Step) -> Records | No
         case Poll(max_records, seconds):
             return consumer.poll(seconds, max_records=max_records)
         case Commit() if run.transactions is not None:
-            _commit_transaction(run.transactions)
+            _call_producer(run.transactions, run.transactions.steps())
+        case InitTransactions():
+            assert run.transactions is not None
+            _call_producer(run.transactions, run.transactions.initialize())
         case Commit(None):
             consumer.commit_async()
         case Commit(timeout):
@@ -92,8 +95,7 @@ def _perform(consumer: Runnable, run: RunLoop[J, P], step: Step) -> Records | No
     return None
 
 
-def _commit_transaction(transactions: TransactionalCommits) -> None:
-    calls = transactions.steps()
+def _call_producer(transactions: TransactionalCommits, calls: Calls) -> None:
     with contextlib.closing(calls), contextlib.suppress(StopIteration):
         call = next(calls)
         while True:

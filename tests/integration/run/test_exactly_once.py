@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headrace import AsyncProducer, Producer, ProducerRecord, Record, TopicPartition
-from headrace.errors import ConfigError
+from headrace import AsyncProducer, GroupMetadata, Producer, ProducerRecord, Record, TopicPartition
+from headrace.errors import ConfigError, ProducerFencedError
 from support.brokers.admin import Admin, unique
 from support.brokers.group_configs import set_session_timeout
 from support.brokers.produce import numbered_topic
@@ -34,8 +34,8 @@ def outputs(servers: str, topic: str, partitions: int = 1) -> list[bytes]:
     return [value for value in found if value is not None]
 
 
-def transactional(kind: Kind, servers: str) -> Any:
-    settings = {"bootstrap_servers": servers, "transactional_id": unique("x"), "linger_ms": 0}
+def transactional(kind: Kind, servers: str, name: str = "") -> Any:
+    settings = {"bootstrap_servers": servers, "transactional_id": name or unique("x"), "linger_ms": 0}
     return Producer(**settings) if kind.name == "sync" else AsyncProducer(**settings)
 
 
@@ -124,6 +124,31 @@ def test_outputs_of_a_run_that_failed_are_written_by_the_next_one(kind: Kind, ad
         **until(consumer, lambda progress: len(outputs(servers, target)) >= 100),
     )
     close(kind, producer, consumer)
+    assert sorted(map(int, outputs(servers, target))) == list(range(100))
+
+
+def test_the_open_transaction_of_a_killed_predecessor_does_not_delay_its_successor(
+    kind: Kind, admin: Admin, servers: str
+) -> None:
+    """It hides the committed offsets, so the successor gets no record before it has aborted that transaction."""
+    source, target, group = filled(admin, servers, 1, 100), admin.create("copies"), unique("g")
+    name = unique("x")
+    killed = Producer(bootstrap_servers=servers, transactional_id=name, transaction_timeout_ms=600_000)
+    killed.begin()
+    killed.send(target, "lost")
+    killed.send_offsets({TopicPartition(source, 0): 50}, GroupMetadata(group))
+    killed.flush()
+    consumer = kind.member(servers, group, source, enable_auto_commit=False)
+    producer = transactional(kind, servers, name)
+    consumer.run(
+        copying(kind, target),
+        producer=producer,
+        **until(consumer, lambda progress: len(outputs(servers, target)) >= 100),
+    )
+    close(kind, producer, consumer)
+    with pytest.raises(ProducerFencedError):
+        killed.commit()
+    killed.close()
     assert sorted(map(int, outputs(servers, target))) == list(range(100))
 
 

@@ -65,6 +65,9 @@ class SimulatedProducer:
         finally:
             self.accumulator.end_flush(flush)
 
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        await self.transactions.init_transactions(timeout or self._block)
+
     async def begin(self, timeout: float | None = None) -> None:
         await self.transactions.begin(timeout or self._block)
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from headrace._aio.run.transactional_commits import TransactionalCommits
+from headrace._aio.run.transactional_commits import Calls, TransactionalCommits
 from headrace._machines.run.outputs import PendingOutputs
 from headrace.errors import HeadraceError, RequestTimeoutError, TransactionFatalError
 from headrace.types import GroupMetadata, ProducerRecord, TopicPartition
@@ -103,11 +103,13 @@ class Member:
             while not self.run.is_done:
                 if dice.random() < 0.5:
                     self._poll()
+                if not self.commits.is_initialized:
+                    await self._call_producer(self.commits.initialize())
                 if dice.random() < 0.8:
                     self._take()
                 self._handle()
                 if dice.random() < 0.5:
-                    await self._commit()
+                    await self._call_producer(self.commits.steps())
                 await self.world.pause(0.001, 0.1, 1.0)
         except (TransactionFatalError, RequestTimeoutError) as error:  # the latter of an abort, after two attempts
             self.world.note(self.name, "ends:", type(error).__name__)
@@ -146,18 +148,17 @@ class Member:
                     self.outputs.put(tp, offset, outputs_of(tp, offset))
                     offsets.remove(offset)
 
-    async def _commit(self) -> None:
+    async def _call_producer(self, calls: Calls) -> None:
         """As `run()` does it."""
-        steps = self.commits.steps()
         try:
-            call = next(steps)
+            call = next(calls)
             while True:
                 try:
                     result = await getattr(self.producer, call.method)(*call.arguments, **call.keywords)
                 except HeadraceError as error:
-                    call = steps.throw(error)
+                    call = calls.throw(error)
                 else:
-                    call = steps.send(result)
+                    call = calls.send(result)
         except StopIteration:
             return
 

@@ -96,6 +96,8 @@ class Program:
 
     async def _transact(self) -> None:
         dice, producer = self.world.dice, self.producer
+        if dice.random() < 0.1:
+            await self._repeated("init_transactions")
         await self._repeated("begin")
         transaction = self.ledger.begin()
         self.world.note(self.name, "begins", transaction.number)
@@ -140,7 +142,7 @@ class Program:
             except RequestTimeoutError:
                 self.world.note(self.name, call, "timed out")
             except TransactionAbortableError:
-                if call != "begin":
+                if call not in ("init_transactions", "begin"):
                     raise
             except StateError as error:
                 raise self.world.violated(f"{self.name}: {call}: {error}") from error

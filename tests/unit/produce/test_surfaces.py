@@ -13,7 +13,7 @@ from headrace import AsyncProducer, Delivery, Producer
 SAME = [name for name in dir(AsyncProducer) if not name.startswith("_")]
 PROMISED = {
     *("send", "send_all", "send_arrow", "flush", "close", "partitions_for_topic", "metrics"),
-    *("transaction", "begin", "commit", "abort", "send_offsets"),
+    *("transaction", "init_transactions", "begin", "commit", "abort", "send_offsets"),
 }
 NOT_AWAITED = {"metrics", "transaction"}
 

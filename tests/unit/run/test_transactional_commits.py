@@ -8,7 +8,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from headrace import GroupMetadata, ProducerRecord, TopicPartition
-from headrace._aio.run.transactional_commits import TransactionalCommits, outputs_of
+from headrace._aio.run.transactional_commits import Calls, TransactionalCommits, outputs_of
 from headrace._machines.run.outputs import Cut
 from headrace._protocol.codes import kafka_error
 from headrace.errors import (
@@ -35,8 +35,13 @@ class Trial:
         self.commits = TransactionalCommits(None, lambda: cut, self.committed.append, lambda: group)
 
     def commit(self) -> list[str]:
+        return self._perform(self.commits.steps())
+
+    def initialize(self) -> list[str]:
+        return self._perform(self.commits.initialize())
+
+    def _perform(self, steps: Calls) -> list[str]:
         before = len(self.calls)
-        steps = self.commits.steps()
         failure: BaseException | None = None
         while True:
             try:
@@ -61,6 +66,21 @@ def test_offsets_are_committed_as_the_member_that_had_the_records() -> None:
     now[0] = GroupMetadata("g")
     sent = [next(steps), next(steps)][-1]
     assert sent.arguments[1] == GroupMetadata("g", 1, "member")
+
+
+def test_transactions_are_initialized_until_that_succeeds() -> None:
+    trial = Trial(init_transactions=RequestTimeoutError("late"))
+    assert trial.initialize() == ["init_transactions"]
+    assert not trial.commits.is_initialized
+    assert trial.initialize() == ["init_transactions"]
+    assert trial.commits.is_initialized
+
+
+def test_transactions_that_cannot_be_initialized_end_run() -> None:
+    trial = Trial(init_transactions=ProducerFencedError("fenced"))
+    with pytest.raises(ProducerFencedError):
+        trial.initialize()
+    assert not trial.commits.is_initialized
 
 
 def test_a_transaction_has_the_outputs_and_the_offsets() -> None:

@@ -188,13 +188,23 @@ class AsyncProducer:
         except HeadraceError as second:
             error.add_note(f"The transaction could not be aborted: {second}")
 
+    async def init_transactions(self, *, timeout: float | None = None) -> None:
+        """Fences every older producer with this `transactional.id`, and aborts its open transaction.
+
+        The first `begin()` does this if it was not called. A program that begins transactions when it has received
+        records calls it before it polls: if its predecessor was killed with offsets in an open transaction, a consumer
+        gets no records of these partitions until the transaction is aborted, or has reached its timeout.
+        """
+        await self._in_transaction("init_transactions", timeout)
+
     async def begin(self, *, timeout: float | None = None) -> None:
         """Begins a transaction. Needs a `transactional.id`. The first transaction of a producer fences every older
-        producer with that id, and aborts its open transaction.
+        producer with that id, and aborts its open transaction, unless `init_transactions()` has done that.
 
-        Each of `begin`, `commit` and `abort` raises RequestTimeoutError after `timeout` seconds (None: max.block.ms):
-        then call the same again, because it may have succeeded. TransactionAbortableError: call abort(), then the
-        transaction can be repeated. TransactionFatalError and ProducerFencedError: the producer can only be closed.
+        Each of `init_transactions`, `begin`, `commit` and `abort` raises RequestTimeoutError after `timeout` seconds
+        (None: max.block.ms): then call the same again, because it may have succeeded. TransactionAbortableError: call
+        abort(), then the transaction can be repeated. TransactionFatalError and ProducerFencedError: the producer can
+        only be closed.
         """
         await self._in_transaction("begin", timeout)
 

@@ -79,13 +79,20 @@ class Transactions:
 
     # -- the user's calls ------------------------------------------------------------------------------------------
 
+    async def init_transactions(self, timeout: float) -> None:
+        await self._init(_deadline(timeout), "init_transactions()")
+
+    async def _init(self, deadline: float, name: str) -> None:
+        machine = self.machine
+        if machine.needs_init or machine.state is TransactionState.FATAL_ERROR:  # then this raises
+            machine.init()
+            await self._wait_for_call(deadline, name)
+
     async def begin(self, timeout: float) -> None:
         """Begins a transaction. The first call also initializes the producer's transactions."""
         deadline = _deadline(timeout)
         machine = self.machine
-        if machine.needs_init:
-            machine.init()
-            await self._wait_for_call(deadline, "begin()")
+        await self._init(deadline, "begin()")
         features = await self._client.retries.run("begin()", deadline, self._coordinator.features)
         machine.begin(features.get(_FEATURE, 0))
         self._accumulator.accept()

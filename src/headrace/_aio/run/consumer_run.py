@@ -36,7 +36,7 @@ from ..fetch.buffer import FetchBuffer
 from ..group.rebalance import Rebalancer
 from .dead_letters import DeadLetterTopic, dead_letter_of
 from .exactly_once import ExactlyOnce
-from .loop import COMMIT_TIMEOUT, AwaitPollSignal, Commit, Leave, Poll, RunLoop, Step, Steps
+from .loop import COMMIT_TIMEOUT, AwaitPollSignal, Commit, InitTransactions, Leave, Poll, RunLoop, Step, Steps
 from .options import Handler, Progress, RunSettings
 
 log = logging.getLogger(__name__)
@@ -326,6 +326,8 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
 
     def _commit(self) -> Steps:
         """Without auto-commit: once a second, and before partitions are given up."""
+        if self.transactions is not None and not self.transactions.is_initialized:
+            yield InitTransactions()
         with self._lock:
             idle = self._held - self._scheduler.busy(self._held)
             count = self._scheduler.handled + self._scheduler.dead_lettered

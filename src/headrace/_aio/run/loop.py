@@ -58,6 +58,11 @@ class Commit:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class InitTransactions:
+    """One attempt to initialize the producer's transactions."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class AwaitPollSignal:
     """Waits for the poll signal, for at most `seconds`."""
 
@@ -69,7 +74,7 @@ class Leave:
     """unsubscribe()."""
 
 
-Step = Poll | Commit | AwaitPollSignal | Leave
+Step = Poll | Commit | InitTransactions | AwaitPollSignal | Leave
 Steps = Generator[Step, Any, None]
 
 

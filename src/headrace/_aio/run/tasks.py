@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
 from ...records import Records
-from .loop import AwaitPollSignal, Commit, J, Leave, P, Poll, RunLoop, Step, shown
+from .loop import AwaitPollSignal, Commit, InitTransactions, J, Leave, P, Poll, RunLoop, Step, shown
 from .signals import stopped_by_signals
-from .transactional_commits import TransactionalCommits
+from .transactional_commits import Calls, TransactionalCommits
 
 _CANCELLED_WITHIN = 1.0  # seconds that cancelled handlers have to end
 
@@ -63,7 +63,10 @@ async def _perform(consumer: AsyncRunnable, run: RunLoop[J, P], step: Step) -> R
         case Poll(max_records, seconds):
             return await consumer.poll(seconds, max_records=max_records)
         case Commit() if run.transactions is not None:
-            await _commit_transaction(run.transactions)
+            await _call_producer(run.transactions, run.transactions.steps())
+        case InitTransactions():
+            assert run.transactions is not None
+            await _call_producer(run.transactions, run.transactions.initialize())
         case Commit(None):
             consumer.commit_async()
         case Commit(timeout):
@@ -75,8 +78,7 @@ async def _perform(consumer: AsyncRunnable, run: RunLoop[J, P], step: Step) -> R
     return None
 
 
-async def _commit_transaction(transactions: TransactionalCommits) -> None:
-    calls = transactions.steps()
+async def _call_producer(transactions: TransactionalCommits, calls: Calls) -> None:
     with contextlib.closing(calls), contextlib.suppress(StopIteration):
         call = next(calls)
         while True:

@@ -2,6 +2,8 @@
 
 `steps` is a generator, because both kinds of consumers use it: it yields the calls of the producer.
 
+- The transaction of a killed predecessor is aborted at once, not with the first transaction: if it has offsets, the
+  group's coordinator hides the committed ones until then, so this member would get no records.
 - A commit that has timed out may have succeeded: it is repeated before anything else, until its end is known.
 - A transaction that fails temporarily (after a rebalance or a broker's failure) is aborted, and its records are part of
   the next one, if their partitions are still assigned then. A zombie's transaction fails: its offsets are committed as
@@ -23,6 +25,7 @@ from ...types import GroupMetadata, OffsetAndMetadata, ProducerRecord, TopicPart
 
 log = logging.getLogger(__name__)
 
+_INIT_WITHIN = 1.0  # seconds; meanwhile run() does not poll
 # Errors of outputs that are not retriable.
 _HOPELESS = {
     ErrorCode.message_too_large,
@@ -64,12 +67,22 @@ class TransactionalCommits:
         self._cut = cut
         self._committed = committed
         self._group = group
+        self.is_initialized = False
         self._unresolved: Cut[ProducerRecord] | None = None  # its commit was called, and has not returned
 
     @property
     def unresolved_partitions(self) -> set[TopicPartition]:
         """The partitions of a transaction that may have been committed or not."""
         return set() if self._unresolved is None else set(self._unresolved.offsets)
+
+    def initialize(self) -> Calls:
+        """Must be repeated until `is_initialized`."""
+        try:
+            yield ProducerCall("init_transactions", keywords={"timeout": _INIT_WITHIN})
+        except RequestTimeoutError as error:
+            log.info("run(): %s", error)
+        else:
+            self.is_initialized = True
 
     def steps(self) -> Calls:
         """Raises the errors that end run()."""
