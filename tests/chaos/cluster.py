@@ -20,7 +20,7 @@ from support.brokers.group_configs import configure_group
 from support.brokers.topic_contents import oracle_rows
 from support.harness.waiting import wait_for
 from support.ledgers.commit_history import Commit, commit_history
-from support.ledgers.share_history import ShareState, share_history
+from support.ledgers.share_history import ShareState, first_open, share_history
 
 from .certificates import Certificates
 from .clients.process import SESSION_MS
@@ -289,14 +289,19 @@ class Cluster:
                 found = admin.share_offsets(group, timeout=_ASK_WITHIN)
         except HeadraceError as error:
             return {-1: str(error)}
-        # The start offset is saved with the next acknowledgement only, but the lag counts accepted records after it.
-        reached = {
-            tp.partition: _reached(log, tp.partition, offset) for tp, offset in found.items() if tp.topic == topic
-        }
-        return _behind(log, reached)
+        offsets = {tp.partition: offset for tp, offset in found.items() if tp.topic == topic}
+        behind = _behind(log, {partition: _reached(log, partition, offset) for partition, offset in offsets.items()})
+        if not behind:
+            return {}
+        # The lag is part of what a leader saves, and a late write brings back an older lag (`_is_forgotten` of the
+        # rules has the cause). The states of the records are still all there.
+        history = self.share_states(group)
+        open_at = {each: first_open(history, each, log.visible_offsets[each]) for each in behind}
+        return {partition: text for partition, text in behind.items() if open_at[partition] is not None}
 
 
 def _reached(log: TopicLog, partition: int, offset: ShareOffset) -> int:
+    """The start offset is saved with the next acknowledgement only, but the lag counts accepted records after it."""
     offsets = log.visible_offsets.get(partition)
     return offsets[-1] + 1 if offsets and offset.lag == 0 else offset.start
 

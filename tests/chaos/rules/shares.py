@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from support.ledgers.share_history import ACKNOWLEDGED, AVAILABLE
+
 from ..evidence import Evidence, Place, TopicLog, Verdict
 from ..identity import from_runs
 from ..ledger import Life
@@ -18,8 +20,6 @@ LOCK = 15_000.0
 """The lock duration of all groups, in milliseconds."""
 _ON_ITS_WAY = 4 * LOCK
 """Milliseconds that a delivery may take from the broker to the record's return by poll(), with faults in between."""
-_AVAILABLE, _ACKNOWLEDGED = 0, 2
-"""States of records in the log of the share coordinator."""
 
 
 def check_shares(evidence: Evidence) -> Iterator[Verdict]:
@@ -163,9 +163,9 @@ def _is_forgotten(evidence: Evidence, group: str, place: Place, since: float, un
         if state.partition != place[0] or state.at > until:
             continue
         now = [kind for first, last, kind in state.batches if first <= place[1] <= last]
-        if state.start > place[1] or _ACKNOWLEDGED in now:
+        if state.start > place[1] or ACKNOWLEDGED in now:
             is_done = True
-        elif is_done and state.at >= since - LOCK and (_AVAILABLE in now or highest > place[1]):
+        elif is_done and state.at >= since - LOCK and (AVAILABLE in now or highest > place[1]):
             return True
         highest = max(highest, state.start)
     return False

@@ -10,6 +10,7 @@ Coordinators delete what a snapshot replaces every share.coordinator.state.topic
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
@@ -17,6 +18,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from support.brokers.admin import client_settings
 
 STATE_TOPIC = "__share_group_state"
+AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
+"""States of records."""
 _TIMEOUT = 60.0
 _SNAPSHOT, _UPDATE = 0, 1
 _TOPIC_ID = 16
@@ -31,7 +34,7 @@ class ShareState:
     start: int
     """The first offset that is not done."""
     batches: tuple[tuple[int, int, int], ...] = ()
-    """First and last offset, and the state: 0 available, 2 acknowledged, 4 archived. Updates have what changes."""
+    """First and last offset, and the state. Updates have what changes."""
 
 
 def share_history(bootstrap_servers: str, group: str) -> list[ShareState]:
@@ -56,6 +59,19 @@ def share_history(bootstrap_servers: str, group: str) -> list[ShareState]:
     finally:
         reader.close()
     return sorted(found, key=lambda state: state.partition)  # a stable sort: a partition has one log
+
+
+def first_open(history: Iterable[ShareState], partition: int, offsets: Iterable[int]) -> int | None:
+    """The first of these offsets, in order, that is neither acknowledged nor archived according to the last state of
+    each record."""
+    start, done = 0, set[int]()
+    for state in history:
+        if state.partition == partition:
+            start = max(start, state.start)
+            for first, last, kind in state.batches:
+                change = done.update if kind in (ACKNOWLEDGED, ARCHIVED) else done.difference_update
+                change(range(first, last + 1))
+    return next((offset for offset in offsets if offset >= start and offset not in done), None)
 
 
 def parse_state(group: str, at: int, key: bytes, value: bytes) -> ShareState | None:

@@ -21,7 +21,7 @@ from support.ledgers.honest_run import (
     rules,
     with_events,
 )
-from support.ledgers.share_history import ShareState, parse_state
+from support.ledgers.share_history import ShareState, first_open, parse_state
 
 
 def test_a_record_may_have_the_same_delivery_count_after_its_acknowledgement_was_rejected() -> None:
@@ -127,6 +127,25 @@ def test_an_expired_acknowledgement_may_come_after_another_member_has_accepted_t
     paused = [Happened("pause_client", "o", 90, 20_000)]
     assert ("accepted twice" not in rules(evidence(SHARER, late, faults=paused))) == is_late
     assert "accepted twice" in rules(evidence(SHARER, late)), "nothing kept it from accepting the record in time"
+
+
+@pytest.mark.parametrize(
+    ("batches", "start", "expected"),
+    [
+        ([], 0, 0),
+        ([], 2, 2),
+        ([(0, 4, 2), (5, 9, 4)], 0, None),
+        ([(3, 9, 2), (0, 2, 2)], 0, None),  # a late write is the last one
+        ([(0, 9, 2), (4, 4, 0)], 0, 4),
+        ([(4, 4, 0), (0, 9, 2)], 0, None),
+        ([(0, 7, 2)], 0, 9),  # there is no record at 8
+    ],
+)
+def test_the_first_open_record_of_a_share_partition(
+    batches: list[tuple[int, int, int]], start: int, expected: int | None
+) -> None:
+    history = [ShareState(0, 0, start), *(ShareState(1, 0, 0, (batch,)) for batch in batches), ShareState(2, 1, 10)]
+    assert first_open(history, 0, [0, 1, 2, 3, 4, 5, 6, 7, 9]) == expected
 
 
 def test_a_state_of_a_share_group_is_parsed() -> None:
