@@ -22,7 +22,7 @@ _LIBRARY = os.path.dirname(headrace.__file__) + os.sep
 _CALLED_BY_C = {"<genexpr>", "__init__", "__new__"}
 _CHECKED = {"CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD"}
 _OF_COROUTINES = {"GET_AWAITABLE", "GET_YIELD_FROM_ITER"}  # the call before created a coroutine: not a C function
-_AFTER_YIELD_FROM = 2  # RESUME's argument
+_RESUMED_AFTER, _AFTER_YIELD_FROM = 3, 2  # RESUME's argument: its lower two bits (Python 3.13 has another one)
 _INSTRUCTIONS: dict[Any, dict[int, _Instruction]] = {}
 
 
@@ -63,6 +63,8 @@ class Interrupter:
             self._before.pop(frame.f_back, None)  # no check after a call of a Python function
         if not frame.f_code.co_filename.startswith(_LIBRARY):
             return None
+        # In this order: Python 3.13 traces the opcodes of a frame only if the frame has a tracer by then.
+        frame.f_trace = self._step
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         if _instruction(frame).resumes:
@@ -103,7 +105,7 @@ def _instruction(frame: FrameType) -> _Instruction:
             each.offset: _Instruction(
                 each.opname,
                 next((entry.target for entry in table if entry.start <= each.offset < entry.end), None),
-                each.opname == "RESUME" and each.arg is not None and each.arg < _AFTER_YIELD_FROM,
+                each.opname == "RESUME" and each.arg is not None and each.arg & _RESUMED_AFTER < _AFTER_YIELD_FROM,
             )
             for each in dis.get_instructions(code)
         }
