@@ -96,3 +96,11 @@ fn every_prefix() {
         check_avro(&GOOD_AVRO[..end]);
     }
 }
+
+/// Found by fuzzing: it is just within its limit of memory. Written again, it is shorter, and beyond its limit.
+#[test]
+fn a_record_of_nulls_at_its_limit() {
+    let data = b"\x02\xa4\xb0\x00\x00\x00\xde\xf2\x04\xda\x23\xff\x7a\x00\x00\x00\x00\x00\x00\x00\
+        \x00\x00\x02\x00\x00\x47\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
+    check_avro(data);
+}

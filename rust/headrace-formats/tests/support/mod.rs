@@ -136,6 +136,12 @@ pub fn check_avro(data: &[u8]) {
     if decoded.errors.is_empty() {
         let written = avro::encode(&avro.writer, &decoded.column, Framing::None, 0).unwrap();
         let again = avro.same.decode(&written, &avro.same_plans).unwrap();
+        if let [(1, reason)] = &again.errors[..] {
+            // Lists in several blocks, and numbers in more bytes than they need: what was written is shorter. So it may
+            // ask for fewer items without bytes.
+            assert!(written.value(1).len() < data.len() && reason.contains("times the memory"), "{reason}");
+            return;
+        }
         assert!(again.errors.is_empty(), "{:?}", again.errors);
         assert_eq!(&again.column, &decoded.column);
     }
