@@ -36,6 +36,7 @@ Examples:
   headrace produce -t orders -K : orders.txt       one key:value per line
   headrace produce -t orders -H source=shell < orders.txt
   echo '{"road": "A1"}' | headrace produce -t roads --value avro --registry http://localhost:8081
+  headrace topics --create -t copy -p 3            as many partitions as orders has
   headrace tail -t orders -o beginning -e --format json | headrace produce -t copy --format json
 """
 )

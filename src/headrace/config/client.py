@@ -175,7 +175,9 @@ class ClientConfig(SecuritySettings):
         if name in cls.other_roles:
             raise ConfigError(f"{given} is a setting of a {cls.other_roles[name]}")
         close = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-        hint = f"did you mean {dotted(close[0])}?" if close else "see docs/configuration.md for all settings"
+        is_keyword = "_" in given and "." not in given
+        meant = [each if is_keyword else dotted(each) for each in close]
+        hint = f"did you mean {meant[0]}?" if meant else "see docs/configuration.md for all settings"
         raise ConfigError(f"unknown setting {given}: {hint}")
 
     @classmethod

@@ -84,7 +84,7 @@ def test_a_partition_that_does_not_exist_is_refused_at_once(
     topic = admin.create("two", 2)
     producer = make_producer(bootstrap_servers=servers)
     for partition in (2, 2**31, 2**62, -1):
-        match = f"{topic} has no partition {partition}, but partitions 0 to 1"
+        match = f"{topic} has no partition {partition}, only partitions 0 to 1: "
         assert timed(lambda p=partition: producer.send(topic, b"", partition=p), ConfigError, match) < 10
     assert producer.send(topic, b"", partition=1).result(60).offset == 0
 

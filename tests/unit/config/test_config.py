@@ -235,7 +235,7 @@ def test_values_at_their_bounds_are_accepted(name: str, value: int) -> None:
     ("given", "meant"),
     [
         ("auto.offset.rest", "auto.offset.reset"),
-        ("max_pol_records", "max.poll.records"),
+        ("max_pol_records", "max_poll_records"),
         ("bootstrap.server", "bootstrap.servers"),
         ("groupid", "group.id"),
     ],

@@ -112,7 +112,10 @@ class Accumulator:
     def _check_size(self, size: int) -> None:
         for name, limit in (("max.request.size", self._config.max_request_size), ("buffer.memory", self.memory.limit)):
             if size > limit:
-                raise RecordTooLargeError(f"the record takes up to {size} bytes, which exceeds {name}={limit}")
+                raise RecordTooLargeError(
+                    f"the record takes up to {size} bytes, which exceeds {name}={limit}: send smaller records, or "
+                    "raise this setting (and max.message.bytes of the topic, which limits batches)"
+                )
 
     def _open_batch(self, batches: TopicBatches, partition: int | None) -> None:
         """Under `lock`. `partition` is None if the record has no key that chooses one."""
@@ -206,7 +209,10 @@ class Accumulator:
     def _learn_partition(self, topic: str, partition: int, count: int, since: int) -> Flag:
         """Under `lock`. The topic may have new partitions that are not known here yet."""
         if self.metadata_version > since or partition < 0:
-            raise ConfigError(f"{topic} has no partition {partition}, but partitions 0 to {count - 1}")
+            known = "partition 0" if count == 1 else f"partitions 0 to {count - 1}"
+            raise ConfigError(
+                f"{topic} has no partition {partition}, only {known}: name no partition, or add partitions to the topic"
+            )
         return self._wait_for_metadata(topic)
 
     def _wait_for_metadata(self, topic: str) -> Flag:
