@@ -68,7 +68,8 @@ class Watermarks(NamedTuple):
 
 class GroupMetadata(NamedTuple):
     """This consumer's identity in its group. Before it joins, the generation is -1 and the member id is empty. After it
-    left, or was removed, it keeps its identity until it joins again: brokers then reject its transactions.
+    left, was removed, or unsubscribed, it keeps its identity until it joins again, so that brokers reject its
+    transactions. With assign(), it has none.
     With group.protocol=consumer, the generation is the member epoch."""
 
     group_id: str

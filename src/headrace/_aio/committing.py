@@ -46,14 +46,15 @@ class Commits:
         self._lifecycle.guard.check()
         runtime = self._calls.start()
         await self._know_positions(offsets, timeout)
-        plan = self._committer.plan(offsets)
+        number, plan = self._committer.next_plan, self._committer.plan(offsets)
         if not plan:
             return
         turn = self._committer.turn()
 
         async def attempt() -> None:
             await turn.comes()
-            await self._committer.write(runtime, plan)
+            # In AsyncConsumer, another task may have polled, and given up partitions, since the last attempt.
+            await self._committer.write_owned(runtime, plan, number)
 
         try:
             await self._calls.call("commit", timeout, attempt)
@@ -80,8 +81,7 @@ class Commits:
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
         self._calls.start()
-        plan = self._committer.plan(offsets)
-        number = self._committer.last_plan
+        number, plan = self._committer.next_plan, self._committer.plan(offsets)
         self._lifecycle.portal.call_soon(lambda: self._committer.commit_async(plan, number, callback))
         self.finish(offsets, self._buffer.last_delivery)
 

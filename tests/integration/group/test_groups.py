@@ -189,10 +189,14 @@ def test_unsubscribe_leaves_the_group(make: MakeConsumer, servers: str, topic: s
     group, listener = unique("g"), RecordingListener()
     consumer = member(make, servers, group, [topic], listener=listener, **way)
     poll_all([consumer], fully_assigned([consumer], PARTITIONS))
+    identity = consumer.group_metadata()
     consumer.unsubscribe()
     assert consumer.assignment() == consumer.subscription() == set()
     assert listener.kinds() == ["assigned", "revoked"]
+    assert consumer.group_metadata() == identity, "brokers would accept a transaction without an identity"
+    consumer.assign([(topic, 0)])
     assert consumer.group_metadata().member_id == ""
+    consumer.unsubscribe()
     with pytest.raises(StateError, match="nothing is subscribed"):
         consumer.poll(0.0)
     other = member(make, servers, group, [topic], **way)

@@ -38,7 +38,7 @@ CommitCallback = Callable[[Offsets, HeadraceError | None], Any]
 _NO_FINAL_COMMIT = (
     "the final commit failed: headrace resumes correctly, but other clients may skip unprocessed records: %s"
 )
-_GIVEN_UP = "the partition was revoked or lost while this commit waited for an earlier one"
+_GIVEN_UP = "the partition was revoked or lost before this commit could be written. The next owner delivers its records"
 _LONGEST_BEFORE_REVOKE = 15.0  # seconds: enough for a new coordinator. The group waits for it
 
 
@@ -170,14 +170,15 @@ class Committer:
     # -- asynchronous --------------------------------------------------------------------------------------------
 
     @property
-    def last_plan(self) -> int:
-        """The number of the last plan. On the user's thread."""
-        return self._plans
+    def next_plan(self) -> int:
+        """The number of the next plan. To be read before `plan`: another task may plan a commit on another thread. A
+        number that is too low refuses a commit of a partition that was given up just before it, which is right, too."""
+        return self._plans + 1
 
     def give_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions are revoked or lost. Commits of them that still wait for an earlier one must not be written,
-        even if the partitions are assigned again meanwhile: the coordinator would take them for those of the new
-        owner. On the user's thread."""
+        """These partitions are revoked or lost, and not in the assignment any more. Commits of them that were planned
+        before, and wait for an earlier one or are retried, must not be written: the coordinator would take them for
+        those of a member that owns the partitions. On the user's thread."""
         self._given_up.update(dict.fromkeys(partitions, self._plans))
 
     def commit_async(self, plan: CommitPlan, number: int, callback: CommitCallback | None) -> None:
@@ -194,9 +195,7 @@ class Committer:
         error: HeadraceError | None = None
         try:
             await turn.comes()
-            plan = self._still_owned(plan, number)
-            if plan:
-                await self.write(runtime, plan)
+            await self.write_owned(runtime, plan, number)
         except HeadraceError as failure:
             error = failure
         finally:
@@ -206,6 +205,12 @@ class Committer:
             self._buffer.poll_signal.notify()
         elif error is not None:
             log.warning("an asynchronous commit failed: %s", error)
+
+    async def write_owned(self, runtime: CommitRuntime, plan: CommitPlan, number: int) -> None:
+        """One try to write what has not been given up since the plan of this number. On the loop's thread, where the
+        member's generation changes: it is still one in which nobody else got these partitions."""
+        if owned := self._still_owned(plan, number):
+            await self.write(runtime, owned)
 
     def _still_owned(self, plan: CommitPlan, number: int) -> CommitPlan:
         """Raises CommitFailedError if the user chose the offset of a partition that was given up meanwhile."""
@@ -233,11 +238,11 @@ class Committer:
         if not self._auto or self._runtime is None or now < self._due:
             return
         self._due = now + self._interval
-        plan = self.plan(None)
+        number, plan = self.next_plan, self.plan(None)
         entries = plan.entries()
         if entries != self._last_sent():
             self._last = entries
-            self._runtime.loop.call_soon_threadsafe(self.commit_async, plan, self.last_plan, self._auto_committed)
+            self._runtime.loop.call_soon_threadsafe(self.commit_async, plan, number, self._auto_committed)
 
     def _last_sent(self) -> Entries:
         # A partition that was given up and assigned again may have been committed by others in between, at any offset.

@@ -445,9 +445,11 @@ class Rebalancer:
 
     def metadata(self) -> GroupMetadata:
         """For transactions. A member that left or was removed keeps its identity until it joins again: coordinators
-        reject offsets of a former member, but accept them without checks if they have no identity at all."""
+        reject offsets of a former member, but accept them without checks if they have no identity at all. With
+        assign(), there is none."""
         with self._buffer.lock:
-            identity = self.member.last_identity if self.is_subscribed else MemberIdentity()
+            is_assigned = not self.is_subscribed and bool(self._buffer.assignment)
+            identity = MemberIdentity() if is_assigned else self.member.last_identity
         return GroupMetadata(self.group_id, identity.generation, identity.member_id, self._config.group_instance_id)
 
     def describe(self) -> dict[str, Any]:
