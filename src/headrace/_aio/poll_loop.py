@@ -71,7 +71,9 @@ class PollLoop:
         if group is not None and group.in_listener:
             raise StateError("a listener cannot call poll(): it runs inside of poll(), unsubscribe() or close()")
         if self.is_polling:
-            raise ConcurrentUseError("another task is inside of poll()")
+            raise ConcurrentUseError(
+                "poll() is under way already: in another task, or interrupted by this signal handler"
+            )
         limit = self._max_poll_records if max_records is None else limit_of(max_records)
         deadline = time.monotonic() + seconds_of(timeout)
         if (group is None or not group.is_subscribed) and not self._buffer.assignment:

@@ -163,6 +163,9 @@ class Producer:
     def abort(self, *, timeout: float | None = None) -> None:
         self._in_transaction("abort", timeout)
 
+    def _settle(self, *, timeout: float | None = None) -> None:
+        self._in_transaction("settle", timeout)
+
     def _in_transaction(self, step: str, timeout: float | None) -> None:
         call = self._parts.transaction_call(step, optional_seconds_of(timeout))
         self._parts.lifecycle.portal.run(call)

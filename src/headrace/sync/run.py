@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
-from .._aio.run.loop import AwaitPollSignal, Commit, InitTransactions, J, Leave, P, Poll, RunLoop, Step, shown
+from .._aio.run.loop import AwaitPollSignal, Commit, J, Leave, P, Poll, RunLoop, Step, shown
 from .._aio.run.signals import stopped_by_signals
 from .._aio.run.transactional_commits import Calls, TransactionalCommits
 from ..records import Records
@@ -79,11 +79,8 @@ def _perform(consumer: Runnable, run: RunLoop[J, P], step: Step) -> Records | No
     match step:
         case Poll(max_records, seconds):
             return consumer.poll(seconds, max_records=max_records)
-        case Commit() if run.transactions is not None:
-            _call_producer(run.transactions, run.transactions.steps())
-        case InitTransactions():
-            assert run.transactions is not None
-            _call_producer(run.transactions, run.transactions.initialize())
+        case Commit(timeout, is_last) if run.transactions is not None:
+            _call_producer(run.transactions, run.transactions.steps(timeout, is_last=is_last))
         case Commit(None):
             consumer.commit_async()
         case Commit(timeout):

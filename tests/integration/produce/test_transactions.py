@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -185,6 +185,42 @@ def test_the_offsets_of_somebody_who_is_no_member_abort_the_transaction(admin: A
             producer.send(topic, "member")
             producer.send_offsets({(topic, 0): 1}, consumer.group_metadata())
     assert committed(servers, topic) == [b"member"]
+
+
+def test_several_tasks_that_wait_for_the_same_call_get_its_result(admin: Admin, servers: str) -> None:
+    topic = admin.create("t")
+
+    async def main() -> None:
+        async with AsyncProducer(bootstrap_servers=servers, transactional_id=unique("t")) as producer:
+
+            async def thrice(call: Callable[..., Awaitable[None]]) -> None:
+                await asyncio.gather(*(call(timeout=20) for _ in range(3)))
+
+            await thrice(producer.init_transactions)
+            for end, value in ((producer.abort, "no"), (producer.commit, "yes")):
+                await producer.begin()
+                await producer.send(topic, value)
+                await thrice(end)
+            with pytest.raises(StateError):
+                await thrice(producer.commit)
+
+    asyncio.run(main())
+    assert committed(servers, topic) == [b"yes"]
+
+
+def test_init_transactions_raises_what_prevents_a_transaction(admin: Admin, servers: str) -> None:
+    topic, group = admin.create("t"), GroupMetadata(unique("g"), 1, "somebody")
+    with transactional(servers) as producer:
+        producer.init_transactions()
+        producer.init_transactions()
+        producer.begin()
+        producer.init_transactions()
+        with pytest.raises(TransactionAbortableError):
+            producer.send_offsets({(topic, 0): 1}, group)
+        with pytest.raises(TransactionAbortableError):
+            producer.init_transactions()
+        producer.abort()
+        producer.init_transactions()
 
 
 def test_a_record_that_the_broker_refuses_aborts_the_transaction(admin: Admin, servers: str) -> None:

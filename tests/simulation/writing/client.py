@@ -77,6 +77,9 @@ class SimulatedProducer:
     async def abort(self, timeout: float | None = None) -> None:
         await self.transactions.abort(timeout or self._block)
 
+    async def _settle(self, timeout: float | None = None) -> None:
+        await self.transactions.settle(timeout or self._block)
+
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, timeout: float | None = None
     ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace._aio.run.transactional_commits import Calls, TransactionalCommits
 from headrace._machines.run.outputs import PendingOutputs
-from headrace.errors import HeadraceError, RequestTimeoutError, TransactionFatalError
+from headrace.errors import HeadraceError, RequestTimeoutError, TransactionAbortableError, TransactionFatalError
 from headrace.types import GroupMetadata, ProducerRecord, TopicPartition
 
 from .client import SimulatedProducer
@@ -85,9 +85,16 @@ class Member:
             max_block_ms=dice.choice((1000, 60_000)),
         )
         self.outputs: PendingOutputs[ProducerRecord] = PendingOutputs()
-        self.commits = TransactionalCommits(self.producer, self._cut, self.outputs.committed, self._metadata)
         self._positions: dict[TopicPartition, int] = {}
         self._in_flight: dict[TopicPartition, set[int]] = {}
+        self._start()
+
+    def _start(self) -> None:
+        """run() begins, for the first time or again with the same producer: at the committed offsets."""
+        self.outputs.keep(())
+        self._positions.clear()
+        self._in_flight.clear()
+        self.commits = TransactionalCommits(self.producer, self._cut, self.outputs.committed, self._metadata)
 
     def _metadata(self) -> GroupMetadata:
         return GroupMetadata(GROUP, self.generation, self.name)
@@ -103,19 +110,26 @@ class Member:
             while not self.run.is_done:
                 if dice.random() < 0.5:
                     self._poll()
-                if not self.commits.is_initialized:
-                    await self._call_producer(self.commits.initialize())
                 if dice.random() < 0.8:
                     self._take()
                 self._handle()
                 if dice.random() < 0.5:
                     await self._call_producer(self.commits.steps())
+                if dice.random() < 0.02:
+                    await self._end()
+                    self._start()
                 await self.world.pause(0.001, 0.1, 1.0)
-        except (TransactionFatalError, RequestTimeoutError) as error:  # the latter of an abort, after two attempts
+        except TransactionFatalError as error:
             self.world.note(self.name, "ends:", type(error).__name__)
         finally:
             if not self.producer.is_dead:
                 self.run.leave(self.name)
+
+    async def _end(self) -> None:
+        try:
+            await self._call_producer(self.commits.steps(is_last=True))
+        except (TransactionAbortableError, RequestTimeoutError) as error:
+            self.world.note(self.name, "ends run():", type(error).__name__)
 
     def _poll(self) -> None:
         group = self.run.group

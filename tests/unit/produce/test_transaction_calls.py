@@ -99,16 +99,16 @@ def test_an_init_that_timed_out_and_ended_later_is_called_again() -> None:
     manager = initializing()
     manager.answered(take(manager, A.INIT_PRODUCER_ID), E.none, FIRST)
     assert manager.state is S.READY
-    assert manager.needs_init
+    assert not manager.is_initialized
     manager.init()
     manager.end_call()
-    assert not manager.needs_init
+    assert manager.is_initialized
     manager.begin(2)
 
 
-def test_only_a_manager_without_identity_needs_init() -> None:
-    expected = {new, initializing, not_initialized}
-    assert {make for make in TABLE if make().needs_init} == expected
+def test_a_manager_with_an_identity_and_no_pending_call_is_initialized() -> None:
+    assert {make for make in TABLE if make().is_initialized} == {ready, begun}
+    assert {make for make in TABLE if make().is_ending} == {committing, aborting, committed_late}
 
 
 def test_an_abort_that_timed_out_is_joined_while_the_epoch_is_raised() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -15,30 +16,33 @@ from headrace.errors import (
     ProducerFencedError,
     RecordTooLargeError,
     RequestTimeoutError,
+    StateError,
     TransactionAbortableError,
 )
 
 TP = TopicPartition("in", 0)
 OUTPUT = ProducerRecord("out", b"value", b"key", partition=1)
 CUT = Cut({TP: 7}, [OUTPUT])
+INIT = ["_settle", "init_transactions"]
 ALL = ["begin", "send", "send_offsets", "commit"]
 
 
 class Trial:
     """Performs the calls that the generator yields. Each of `failures` is raised once, by the call of its name."""
 
-    def __init__(self, cut: Cut[ProducerRecord] = CUT, **failures: BaseException) -> None:
+    def __init__(
+        self, cut: Cut[ProducerRecord] = CUT, *, is_initialized: bool = True, **failures: BaseException
+    ) -> None:
         self.failures = failures
         self.calls: list[str] = []
+        self.timeouts: list[float] = []
         self.committed: list[Cut[ProducerRecord]] = []
         group = GroupMetadata("g", 1, "member")
         self.commits = TransactionalCommits(None, lambda: cut, self.committed.append, lambda: group)
+        self.commits.is_initialized = is_initialized
 
-    def commit(self) -> list[str]:
-        return self._perform(self.commits.steps())
-
-    def initialize(self) -> list[str]:
-        return self._perform(self.commits.initialize())
+    def commit(self, *, is_last: bool = False) -> list[str]:
+        return self._perform(self.commits.steps(is_last=is_last))
 
     def _perform(self, steps: Calls) -> list[str]:
         before = len(self.calls)
@@ -49,6 +53,7 @@ class Trial:
             except StopIteration:
                 return self.calls[before:]
             self.calls.append(call.method)
+            self.timeouts += [call.keywords["timeout"]] if call.method != "send" else []
             failure = self.failures.pop(call.method, None)
 
 
@@ -62,25 +67,48 @@ def test_offsets_are_committed_as_the_member_that_had_the_records() -> None:
     """A member that leaves the group meanwhile must be rejected."""
     now = [GroupMetadata("g", 1, "member")]
     steps = TransactionalCommits(None, lambda: CUT, lambda _: None, lambda: now[0]).steps()
-    assert next(steps).method == "begin"
+    assert [next(steps).method for _ in range(3)] == [*INIT, "begin"]
     now[0] = GroupMetadata("g")
     sent = [next(steps), next(steps)][-1]
     assert sent.arguments[1] == GroupMetadata("g", 1, "member")
 
 
-def test_transactions_are_initialized_until_that_succeeds() -> None:
-    trial = Trial(init_transactions=RequestTimeoutError("late"))
-    assert trial.initialize() == ["init_transactions"]
-    assert not trial.commits.is_initialized
-    assert trial.initialize() == ["init_transactions"]
-    assert trial.commits.is_initialized
+def test_transactions_are_initialized_first() -> None:
+    trial = Trial(is_initialized=False, init_transactions=RequestTimeoutError("late"))
+    assert trial.commits.is_stalled
+    assert trial.commit() == INIT
+    assert trial.commits.is_stalled
+    assert trial.commit() == [*INIT, *ALL]
+    assert not trial.commits.is_stalled
+    assert trial.commit() == ALL
+
+
+def test_transactions_are_initialized_before_there_are_records() -> None:
+    trial = Trial(Cut({}, []), is_initialized=False)
+    assert trial.commit() == INIT
+    assert not trial.commits.is_stalled
+
+
+def test_a_run_that_ends_without_records_initializes_nothing() -> None:
+    assert Trial(Cut({}, []), is_initialized=False).commit(is_last=True) == []
+    assert Trial(is_initialized=False).commit(is_last=True) == [*INIT, *ALL]
+
+
+def test_the_transaction_that_an_earlier_run_has_left_is_ended_first() -> None:
+    trial = Trial(is_initialized=False, _settle=RequestTimeoutError("late"))
+    assert trial.commit() == ["_settle"]
+    assert trial.commit() == [*INIT, *ALL]
+    failed = abortable(ErrorCode.illegal_generation)
+    trial = Trial(is_initialized=False, _settle=failed, abort=RequestTimeoutError("late"))
+    assert trial.commit() == ["_settle", "abort"]
+    assert trial.commit() == ["abort", *INIT, *ALL]
 
 
 def test_transactions_that_cannot_be_initialized_end_run() -> None:
-    trial = Trial(init_transactions=ProducerFencedError("fenced"))
+    trial = Trial(is_initialized=False, init_transactions=ProducerFencedError("fenced"))
     with pytest.raises(ProducerFencedError):
-        trial.initialize()
-    assert not trial.commits.is_initialized
+        trial.commit()
+    assert trial.commits.is_stalled
 
 
 def test_a_transaction_has_the_outputs_and_the_offsets() -> None:
@@ -110,10 +138,88 @@ def test_a_commit_that_timed_out_is_repeated_before_anything_else() -> None:
     assert trial.committed[0] == CUT
 
 
-def test_a_begin_that_timed_out_is_repeated() -> None:
-    trial = Trial(begin=RequestTimeoutError("late"))
-    assert trial.commit() == ["begin"]
+@pytest.mark.parametrize(
+    ("call", "again"),
+    [("begin", ALL), ("send_offsets", ["send_offsets", "commit"]), ("commit", ["commit", *ALL])],
+)
+def test_a_call_that_timed_out_is_repeated(call: str, again: list[str]) -> None:
+    trial = Trial(**{call: RequestTimeoutError("late")})
+    assert trial.commit() == ALL[: ALL.index(call) + 1]
+    assert trial.commits.is_stalled
+    assert trial.commit() == again
+    assert not trial.commits.is_stalled
+    assert trial.committed == [CUT] * again.count("commit")
+
+
+def test_an_output_that_could_not_be_sent_in_time_aborts_the_transaction() -> None:
+    """Nobody knows which outputs were sent."""
+    trial = Trial(send=RequestTimeoutError("no metadata"))
+    assert trial.commit() == ["begin", "send", "abort"]
     assert trial.commit() == ALL
+
+
+@pytest.mark.parametrize("call", ["send", "send_offsets", "commit"])
+@pytest.mark.parametrize("error", [abortable(ErrorCode.illegal_generation), KeyboardInterrupt()])
+def test_an_abort_that_timed_out_is_repeated_before_the_next_transaction(call: str, error: BaseException) -> None:
+    if call == "commit" and isinstance(error, KeyboardInterrupt):
+        return  # the commit is repeated
+    trial = Trial(**{call: error, "abort": RequestTimeoutError("late")})
+    with contextlib.suppress(KeyboardInterrupt):
+        trial.commit()
+    assert trial.calls[-1] == "abort"
+    assert trial.commits.is_stalled
+    assert trial.commit() == ["abort", *ALL]
+
+
+def test_an_attempt_is_short_because_run_does_not_poll_meanwhile() -> None:
+    trial = Trial()
+    trial.commit()
+    assert 0 < max(trial.timeouts) <= 1
+
+
+@pytest.mark.parametrize(
+    ("call", "calls"),
+    [("begin", ["begin"]), ("send_offsets", [*ALL[:3], "abort"]), ("commit", ALL)],
+)
+def test_a_last_attempt_that_fails_raises(call: str, calls: list[str]) -> None:
+    trial = Trial(**{call: RequestTimeoutError("late")})
+    with pytest.raises(RequestTimeoutError):
+        trial.commit(is_last=True)
+    assert trial.calls == calls, "an open transaction would make readers wait"
+
+
+def test_a_last_transaction_that_is_aborted_is_repeated_at_once() -> None:
+    trial = Trial(send_offsets=abortable(ErrorCode.illegal_generation))
+    assert trial.commit(is_last=True) == [*ALL[:3], "abort", *ALL]
+    assert trial.committed == [CUT]
+
+
+def test_an_interrupted_begin_leaves_no_transaction_open() -> None:
+    for has_begun in (True, False):
+        trial = Trial(begin=KeyboardInterrupt(), **({} if has_begun else {"abort": StateError("no transaction")}))
+        with pytest.raises(KeyboardInterrupt):
+            trial.commit()
+        assert trial.calls == ["begin", "abort"]
+        assert trial.commit() == ALL
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_transaction_that_was_left_between_two_calls_is_aborted(count: int) -> None:
+    """Ctrl-C can come where the caller has left the generator."""
+    trial = Trial()
+    steps = trial.commits.steps()
+    for _ in range(count):
+        next(steps)
+    steps.close()
+    assert trial.commit() == ["abort", *ALL]
+
+
+@pytest.mark.parametrize("error", [StateError("a transaction is open"), abortable(ErrorCode.illegal_generation)])
+def test_a_transaction_of_the_user_is_not_aborted(error: Exception) -> None:
+    trial = Trial(begin=error)
+    with pytest.raises(type(error)):
+        trial.commit()
+    assert trial.calls == ["begin"]
 
 
 @pytest.mark.parametrize("call", ["begin", "send", "send_offsets", "commit"])

@@ -73,7 +73,7 @@ class ProducerParts:
     # -- transactions ----------------------------------------------------------------------------------------------
 
     def transaction_call(self, step: str, timeout: float | None) -> Callable[[], Coroutine[Any, Any, None]]:
-        """One of `init_transactions`, `begin`, `commit` and `abort`, for the producer's thread."""
+        """One of `init_transactions`, `begin`, `commit`, `abort` and `settle`, for the producer's thread."""
         seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
         method = getattr(self._transactions(f"{step}()"), step)
         return lambda: method(seconds)

@@ -216,6 +216,10 @@ class AsyncProducer:
         """Aborts the transaction. Unsent records are dropped, and their deliveries fail."""
         await self._in_transaction("abort", timeout)
 
+    async def _settle(self, *, timeout: float | None = None) -> None:
+        """For run(): waits for the end of a commit() or abort() that has not returned, because it timed out."""
+        await self._in_transaction("settle", timeout)
+
     async def _in_transaction(self, step: str, timeout: float | None) -> None:
         call = self._parts.transaction_call(step, optional_seconds_of(timeout))
         await self._parts.lifecycle.portal.wait(call)

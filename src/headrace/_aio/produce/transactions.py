@@ -18,6 +18,7 @@ from ..._machines.produce.open_transaction import OpenTransaction
 from ..._machines.produce.transaction import SHORT_BACKOFF, NextStep, TransactionManager, TransactionState
 from ..._machines.produce.transaction_errors import TransactionApi
 from ..._machines.produce.transaction_requests import TransactionRequest
+from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -42,6 +43,14 @@ _APIS = {
     TransactionApi.END: END_TXN,
 }
 _FEATURE = "transaction.version"
+
+
+@dataclasses.dataclass(slots=True)
+class _Call:
+    """The user's pending call, or the next one."""
+
+    is_over: bool = False
+    error: HeadraceError | None = None
 
 
 class Transactions:
@@ -74,6 +83,8 @@ class Transactions:
         self._signal = asyncio.Event()
         self._changed = asyncio.Condition()
         self._failures = 0
+        self._last_error: HeadraceError | None = None  # of the request that is repeated
+        self._call = _Call()
         self._task = watch(asyncio.get_running_loop().create_task(self._run(), name="transactions"))
         accumulator.refuse(self._refusal)
 
@@ -83,9 +94,8 @@ class Transactions:
         await self._init(_deadline(timeout), "init_transactions()")
 
     async def _init(self, deadline: float, name: str) -> None:
-        machine = self.machine
-        if machine.needs_init or machine.state is TransactionState.FATAL_ERROR:  # then this raises
-            machine.init()
+        if not self.machine.is_initialized:
+            self.machine.init()
             await self._wait_for_call(deadline, name)
 
     async def begin(self, timeout: float) -> None:
@@ -107,6 +117,12 @@ class Transactions:
         self._accumulator.refuse(self._refusal)
         self._on_abort(StateError("the transaction of this record was aborted"))
         await self._wait_for_call(_deadline(timeout), "abort()")
+
+    async def settle(self, timeout: float) -> None:
+        """Waits for the end of a commit() or abort() that has timed out. TransactionAbortableError: abort() comes
+        next."""
+        if self.machine.is_ending:
+            await self._wait_for_call(_deadline(timeout), "the transaction before")
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, timeout: float
@@ -135,8 +151,17 @@ class Transactions:
         return StateError("the transaction is being ended")
 
     async def _wait_for_call(self, deadline: float, name: str) -> None:
-        await self._wait_until(lambda: self.machine.is_call_done, deadline, name)
-        self.machine.end_call()
+        """Several threads or tasks may wait for the same call: each of them gets its result."""
+        call = self._call
+        await self._wait_until(lambda: call.is_over or self.machine.is_call_done, deadline, name)
+        if not call.is_over:
+            self._call, call.is_over = _Call(), True
+            try:
+                self.machine.end_call()
+            except HeadraceError as error:
+                call.error = error
+        if call.error is not None:
+            raise call.error.with_traceback(None)
 
     async def _wait_until(self, is_true: Callable[[], bool], deadline: float, name: str) -> None:
         self.wake()
@@ -144,7 +169,7 @@ class Transactions:
             async with asyncio.timeout_at(deadline), self._changed:
                 await self._changed.wait_for(is_true)
         except TimeoutError:
-            cause = self._client.connections.obstacle()
+            cause = self._client.connections.obstacle() or self._last_error
             raise RequestTimeoutError(
                 f"{name} has not ended in time: call it again. It may still succeed"
                 + (f". Last error: {cause}" if cause else "")
@@ -206,7 +231,7 @@ class Transactions:
             step = await self._perform(request)
             self._after_error()
             if step is NextStep.CONTINUE:
-                self._failures = 0
+                self._failures, self._last_error = 0, None
                 self._on_change()
                 continue
             if step is NextStep.RETRY_SOON:
@@ -239,6 +264,7 @@ class Transactions:
             body = await self._coordinator_of(request).call(api, request.fields)
         except HeadraceError as error:
             log.debug("%s failed: %s", request.api.value, error)
+            self._last_error = error
             return machine.failed(request, error)
         if request.api is TransactionApi.ADD_PARTITIONS:
             return machine.answered_partitions(request, _codes(body.results_by_topic_v3_and_below))
@@ -251,6 +277,8 @@ class Transactions:
                     for each in topic.partitions
                 },
             )
+        if body.error_code != NONE:
+            self._last_error = kafka_error(body.error_code, f"{request.api.value} of {self.transactional_id!r}")
         producer_id = getattr(body, "producer_id", None)
         identity = None if producer_id is None else ProducerIdentity(producer_id, body.producer_epoch)
         return machine.answered(request, body.error_code, identity)

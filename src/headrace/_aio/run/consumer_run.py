@@ -36,13 +36,14 @@ from ..fetch.buffer import FetchBuffer
 from ..group.rebalance import Rebalancer
 from .dead_letters import DeadLetterTopic, dead_letter_of
 from .exactly_once import ExactlyOnce
-from .loop import COMMIT_TIMEOUT, AwaitPollSignal, Commit, InitTransactions, Leave, Poll, RunLoop, Step, Steps
+from .loop import COMMIT_TIMEOUT, AwaitPollSignal, Commit, Leave, Poll, RunLoop, Step, Steps
 from .options import Handler, Progress, RunSettings
 
 log = logging.getLogger(__name__)
 
 _COMMIT_INTERVAL = 1.0  # if auto-commit is off
 _TRANSACTION_INTERVAL = 0.1  # it delays readers of the outputs
+_STALLED_INTERVAL = 0.5  # after a transaction that failed
 _NEXT = {
     FailureAction.RETRY: "it counts as failed, and is retried when this call has ended",
     FailureAction.DEAD_LETTER: "it has failed for the last time, and its dead letter is written",
@@ -120,7 +121,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._away_until: float | None = None
         self._resubscribe: Callable[[], None] | None = None
         self._waits = False  # before the next round
-        self._commit_due = self._began + self._commit_interval
+        self._commit_due = self._began + (self._commit_interval if self._exactly_once is None else 0.0)
         self._committed = 0
         self.letters: DeadLetterTopic | None = None
         if isinstance(settings.dead_letter, str) and self._exactly_once is None:
@@ -233,8 +234,7 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         self._waits = True
         if self._stop_asked:
             self._stop("a signal was received")
-        with self._lock:
-            room = self._scheduler.room
+        room = self._room()
         records = Records.EMPTY
         try:
             records = yield from self._poll(room)
@@ -249,10 +249,16 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
             yield from self._leave_if_ready()
         self._report_progress()
         self.launch()
-        with self._lock:
-            has_room = self._scheduler.room > 0
+        has_room = self._room() > 0
         # Jobs that made room while the loop polled without any set the poll signal too early for the next wait.
         self._waits = not (records or self._gives_up or (has_room and not room))
+
+    def _room(self) -> int:
+        """For so many more records. For none while their outputs could not be written: they would pile up."""
+        if self.transactions is not None and self.transactions.is_stalled:
+            return 0
+        with self._lock:
+            return self._scheduler.room
 
     def _poll(self, room: int) -> Generator[Step, Any, Records]:
         with self._lock:
@@ -326,21 +332,22 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
 
     def _commit(self) -> Steps:
         """Without auto-commit: once a second, and before partitions are given up."""
-        if self.transactions is not None and not self.transactions.is_initialized:
-            yield InitTransactions()
+        transactions = self.transactions
+        is_behind = transactions is not None and transactions.is_stalled
         with self._lock:
             idle = self._held - self._scheduler.busy(self._held)
             count = self._scheduler.handled + self._scheduler.dead_lettered
         now = time.monotonic()
         if not idle <= self._committed_for:
-            try:
-                yield Commit(COMMIT_TIMEOUT)
-            except CommitFailedError as error:
-                log.warning("the commit before a revoke failed: %s", error)
+            if transactions is None or transactions.is_initialized:  # otherwise nothing can be committed soon
+                try:
+                    yield Commit(COMMIT_TIMEOUT)
+                except CommitFailedError as error:
+                    log.warning("the commit before a revoke failed: %s", error)
             self._committed_for = idle
         elif now >= self._commit_due:
-            self._commit_due = now + self._commit_interval
-            if count != self._committed:
+            self._commit_due = now + (_STALLED_INTERVAL if is_behind else self._commit_interval)
+            if count != self._committed or is_behind:
                 self._committed = count
                 yield Commit(None)
 

@@ -52,14 +52,10 @@ class Poll:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Commit:
-    """commit(); or commit_async(), without a timeout."""
+    """commit(); or commit_async(), without a timeout. `is_last`: nothing is committed after it."""
 
     timeout: float | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class InitTransactions:
-    """One attempt to initialize the producer's transactions."""
+    is_last: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class Leave:
     """unsubscribe()."""
 
 
-Step = Poll | Commit | InitTransactions | AwaitPollSignal | Leave
+Step = Poll | Commit | AwaitPollSignal | Leave
 Steps = Generator[Step, Any, None]
 
 
@@ -322,7 +318,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
         """The last commit. run() is ending already, so another wakeup() changes nothing."""
         while True:
             try:
-                yield Commit(COMMIT_TIMEOUT)
+                yield Commit(COMMIT_TIMEOUT, is_last=True)
             except WakeupError:
                 continue
             except HeadraceError as error:

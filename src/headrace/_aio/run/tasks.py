@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
 from ...records import Records
-from .loop import AwaitPollSignal, Commit, InitTransactions, J, Leave, P, Poll, RunLoop, Step, shown
+from .loop import AwaitPollSignal, Commit, J, Leave, P, Poll, RunLoop, Step, shown
 from .signals import stopped_by_signals
 from .transactional_commits import Calls, TransactionalCommits
 
@@ -62,11 +62,8 @@ async def _perform(consumer: AsyncRunnable, run: RunLoop[J, P], step: Step) -> R
     match step:
         case Poll(max_records, seconds):
             return await consumer.poll(seconds, max_records=max_records)
-        case Commit() if run.transactions is not None:
-            await _call_producer(run.transactions, run.transactions.steps())
-        case InitTransactions():
-            assert run.transactions is not None
-            await _call_producer(run.transactions, run.transactions.initialize())
+        case Commit(timeout, is_last) if run.transactions is not None:
+            await _call_producer(run.transactions, run.transactions.steps(timeout, is_last=is_last))
         case Commit(None):
             consumer.commit_async()
         case Commit(timeout):

@@ -4,7 +4,9 @@
 
 - The transaction of a killed predecessor is aborted at once, not with the first transaction: if it has offsets, the
   group's coordinator hides the committed ones until then, so this member would get no records.
-- A commit that has timed out may have succeeded: it is repeated before anything else, until its end is known.
+- run() polls between attempts, so that an absent coordinator does not cost it its membership: all calls of one attempt
+  have a second together. A call that has timed out is repeated before anything else, until its end is known: a commit
+  may have succeeded. Meanwhile (`is_stalled`), run() takes no more records: their outputs would pile up.
 - A transaction that fails temporarily (after a rebalance or a broker's failure) is aborted, and its records are part of
   the next one, if their partitions are still assigned then. A zombie's transaction fails: its offsets are committed as
   a member of the group, and the group knows its members.
@@ -13,19 +15,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from ..._machines.run.outputs import Cut
-from ...errors import KafkaError, RequestTimeoutError, TransactionAbortableError, TransactionError
+from ...errors import (
+    HeadraceError,
+    KafkaError,
+    RequestTimeoutError,
+    StateError,
+    TransactionAbortableError,
+    TransactionError,
+)
 from ...types import GroupMetadata, OffsetAndMetadata, ProducerRecord, TopicPartition
 
 log = logging.getLogger(__name__)
 
-_INIT_WITHIN = 1.0  # seconds; meanwhile run() does not poll
+_ATTEMPT = 1.0  # seconds; meanwhile run() does not poll
+_WARN_EVERY = 10.0
+_LAST_ATTEMPTS = 3  # of a transaction that is aborted while run() ends
 # Errors of outputs that are not retriable.
 _HOPELESS = {
     ErrorCode.message_too_large,
@@ -52,9 +65,18 @@ class ProducerCall(NamedTuple):
 Calls = Generator[ProducerCall, Any, None]
 
 
+class _Open(NamedTuple):
+    """A transaction whose records are sent, and whose offsets may not be."""
+
+    cut: Cut[ProducerRecord]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    group: GroupMetadata
+    """As the member that the records belong to."""
+
+
 class TransactionalCommits:
-    """`cut` returns the content of the next transaction, `committed` is called after its success. Both, and `steps`,
-    belong to the thread that polls."""
+    """`cut` returns the content of the next transaction, `committed` is called after its success. Both, and the
+    generators, belong to the thread that polls."""
 
     def __init__(
         self,
@@ -68,82 +90,174 @@ class TransactionalCommits:
         self._committed = committed
         self._group = group
         self.is_initialized = False
+        self._is_behind = False  # the last attempt has left something to do
+        self._is_begun = False
+        self._open: _Open | None = None
         self._unresolved: Cut[ProducerRecord] | None = None  # its commit was called, and has not returned
+        self._is_aborting = False  # abort() was called, and has not returned
+        self._since: float | None = None  # when the first of the attempts that have failed since began
+        self._warn_at = 0.0
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether something has to be repeated before outputs of more records can be written."""
+        return self._is_behind or not self.is_initialized
 
     @property
     def unresolved_partitions(self) -> set[TopicPartition]:
         """The partitions of a transaction that may have been committed or not."""
         return set() if self._unresolved is None else set(self._unresolved.offsets)
 
-    def initialize(self) -> Calls:
-        """Must be repeated until `is_initialized`."""
-        try:
-            yield ProducerCall("init_transactions", keywords={"timeout": _INIT_WITHIN})
-        except RequestTimeoutError as error:
-            log.info("run(): %s", error)
-        else:
-            self.is_initialized = True
+    # -- transactions ----------------------------------------------------------------------------------------------
 
-    def steps(self) -> Calls:
-        """Raises the errors that end run()."""
-        if self._unresolved is not None:
-            yield from self._end(self._unresolved)
+    def steps(self, timeout: float | None = None, *, is_last: bool = False) -> Calls:
+        """Raises the errors that end run(). `is_last`: there is no other attempt, so it raises what has failed."""
+        if is_last and not self.is_initialized and not self._is_aborting and not self._cut().offsets:
+            return
+        until = time.monotonic() + (_ATTEMPT if timeout is None else timeout)
+        self._is_behind = True
+        failure: HeadraceError | None = None
+        try:
+            for _ in range(_LAST_ATTEMPTS if is_last else 1):
+                failure = yield from self._transact(until)
+                if failure is None:
+                    self._is_behind = False
+                    self._succeeded()
+                    return
+        except RequestTimeoutError as error:
+            failure = error
+        assert failure is not None
+        if is_last:
+            yield from self._give_up(until)
+            raise failure
+        self._failed(failure)
+
+    def _transact(self, until: float) -> Generator[ProducerCall, Any, HeadraceError | None]:
+        """Returns why the transaction was aborted, or None if everything is committed."""
+        yield from self._finish_abort(until)
+        if not self.is_initialized:
+            yield from self._initialize(until)
+        if self._is_begun and self._open is None and self._unresolved is None:  # it was interrupted between two calls
+            yield from self._abort_if_begun(until)
+        try:
             if self._unresolved is not None:
-                return
-        group = self._group()  # as the member that the records belong to
+                yield from self._commit(self._unresolved, until)
+            if self._open is None:
+                yield from self._send(until)
+            if self._open is not None:
+                yield from self._send_offsets(self._open, until)
+                yield from self._commit(self._open.cut, until)
+        except TransactionAbortableError as error:
+            if not self._is_begun:
+                raise
+            yield from self._abort(error, until)
+            return error
+        except (RequestTimeoutError, GeneratorExit, TransactionError):  # after the last one, nothing is left to abort
+            raise
+        except BaseException:
+            if self._is_begun and self._unresolved is None:  # else the commit is repeated
+                with contextlib.suppress(RequestTimeoutError):  # it is repeated later
+                    yield from self._abort_if_begun(until)
+            raise
+        return None
+
+    def _initialize(self, until: float) -> Calls:
+        """Also ends what an earlier run() with this producer has left."""
+        try:
+            yield ProducerCall("_settle", keywords=_within(until))
+        except TransactionAbortableError as error:
+            log.warning("run(): the transaction of an earlier run() is aborted: %s", error)
+            yield from self._start_abort(until)
+        yield ProducerCall("init_transactions", keywords=_within(until))
+        self.is_initialized = True
+
+    def _send(self, until: float) -> Calls:
+        group = self._group()
         cut = self._cut()
         if not cut.offsets:
             return
+        self._is_begun = True  # it may be, if the call is interrupted
         try:
-            yield ProducerCall("begin")
-        except RequestTimeoutError as error:
-            log.warning("run(): no transaction yet: %s", error)
-            return
+            yield ProducerCall("begin", keywords=_within(until))
+        except HeadraceError:
+            self._is_begun = False
+            raise
         try:
             for record in cut.outputs:
                 yield ProducerCall("send", (record.topic, record.value, record.key), _keywords(record))
-            offsets: Mapping[TopicPartition, OffsetAndMetadata] = {
-                tp: OffsetAndMetadata(offset) for tp, offset in cut.offsets.items()
-            }
-            yield ProducerCall("send_offsets", (offsets, group))
-        except (RequestTimeoutError, TransactionAbortableError) as error:
-            yield from self._abort(error)
-            return
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            if not isinstance(error, TransactionError):  # otherwise there is no transaction to abort
-                yield from self._call_abort()
-            raise
-        self._unresolved = cut
-        yield from self._end(cut)
+        except RequestTimeoutError as error:  # nobody knows which of them are sent
+            raise TransactionAbortableError(f"an output could not be sent: {error}") from error
+        self._open = _Open(cut, {tp: OffsetAndMetadata(offset) for tp, offset in cut.offsets.items()}, group)
 
-    def _end(self, cut: Cut[ProducerRecord]) -> Calls:
-        try:
-            yield ProducerCall("commit")
-        except RequestTimeoutError as error:
-            log.warning("run(): the commit of a transaction is repeated: %s", error)
-            return
-        except TransactionAbortableError as error:
-            self._unresolved = None
-            yield from self._abort(error)
-            return
+    def _send_offsets(self, transaction: _Open, until: float) -> Calls:
+        """It can be repeated: the same offsets are added to the same transaction."""
+        yield ProducerCall("send_offsets", (transaction.offsets, transaction.group), _within(until))
+
+    def _commit(self, cut: Cut[ProducerRecord], until: float) -> Calls:
+        self._open, self._unresolved = None, cut
+        yield ProducerCall("commit", keywords=_within(until))
         self._unresolved = None
+        self._is_begun = False
         self._committed(cut)
 
-    def _abort(self, error: RequestTimeoutError | TransactionAbortableError) -> Calls:
+    # -- failures --------------------------------------------------------------------------------------------------
+
+    def _abort(self, error: TransactionAbortableError, until: float) -> Calls:
         """Raises the error if the next transaction would fail for the same reason."""
-        yield from self._call_abort()
-        cause = error.__cause__ if isinstance(error, TransactionAbortableError) else None
-        if isinstance(cause, KafkaError) and cause.code in _HOPELESS:
+        self._unresolved = None
+        cause = error.__cause__
+        is_hopeless = isinstance(cause, KafkaError) and cause.code in _HOPELESS
+        try:
+            yield from self._start_abort(until)
+        except RequestTimeoutError:
+            if is_hopeless:
+                raise error from cause
+            raise
+        if is_hopeless:
             raise error
         log.warning("run(): a transaction was aborted, and is repeated: %s", error)
 
-    def _call_abort(self) -> Calls:
+    def _start_abort(self, until: float) -> Calls:
+        self._open, self._is_begun, self._is_aborting = None, False, True
+        yield from self._finish_abort(until)
+
+    def _abort_if_begun(self, until: float) -> Calls:
+        """After an interrupt: begin() may not have got far."""
         try:
-            yield ProducerCall("abort")
-        except RequestTimeoutError:
-            yield ProducerCall("abort")
+            yield from self._start_abort(until)
+        except StateError:
+            self._is_aborting = False
+
+    def _finish_abort(self, until: float) -> Calls:
+        if self._is_aborting:
+            yield ProducerCall("abort", keywords=_within(until))
+            self._is_aborting = False
+
+    def _give_up(self, until: float) -> Calls:
+        """The transaction must not stay open: readers would wait for its timeout."""
+        if self._open is not None:
+            try:
+                yield from self._start_abort(until)
+            except RequestTimeoutError as error:
+                log.warning("run(): the abort of a transaction continues in the background: %s", error)
+
+    def _failed(self, error: HeadraceError) -> None:
+        now = time.monotonic()
+        if self._since is None:
+            self._since, self._warn_at = now, now + _WARN_EVERY
+            log.info("run(): %s", error)
+        elif now >= self._warn_at:
+            self._warn_at = now + _WARN_EVERY
+            log.warning("run() could not write its outputs for %.0f s, and retries: %s", now - self._since, error)
+
+    def _succeeded(self) -> None:
+        if self._since is not None and time.monotonic() >= self._since + _WARN_EVERY:
+            log.info("run() writes its outputs again, after %.0f s", time.monotonic() - self._since)
+        self._since = None
+
+
+def _within(until: float) -> dict[str, float]:
+    return {"timeout": max(0.0, until - time.monotonic())}
 
 
 def _keywords(record: ProducerRecord) -> dict[str, Any]:

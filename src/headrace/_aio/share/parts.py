@@ -69,7 +69,9 @@ class ShareParts:
         if not self.buffer.member.topics:
             raise StateError("nothing is subscribed: call subscribe() before poll()")
         if self._handover is not None and self._handover.is_open:
-            raise ConcurrentUseError("another task is inside of poll()")
+            raise ConcurrentUseError(
+                "poll() is under way already: in another task, or interrupted by this signal handler"
+            )
         self.put_back_unseen()
         self._handover = handover
         self.run_callbacks()

@@ -165,10 +165,15 @@ class TransactionManager:
         self._call = PendingCall.INIT
 
     @property
-    def needs_init(self) -> bool:
-        """Whether `init` must be called before `begin`, or called again: it may have timed out and ended later."""
-        is_new = self.identity is None and self.state in (_State.UNINITIALIZED, _State.ABORTABLE_ERROR)
-        return is_new or self._call is PendingCall.INIT
+    def is_initialized(self) -> bool:
+        """Otherwise `init` must be called before `begin`, or raises what prevents both. It may have timed out, and
+        ended later."""
+        return self._call is None and self.state in (_State.READY, _State.IN_TRANSACTION)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a `commit` or an `abort` is pending."""
+        return self._call in (PendingCall.COMMIT, PendingCall.ABORT)
 
     def begin(self, transaction_version: int) -> None:
         """`transaction_version` is the cluster's finalized feature level, or 0 if it has none."""
