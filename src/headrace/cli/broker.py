@@ -121,8 +121,8 @@ def _is_given(context: click.Context, option: str) -> bool:
 @click.command(epilog="\b\nExamples:\n  headrace down\n  headrace down && headrace up --port 9093\n")
 def down() -> None:
     """Stop the cluster that `headrace up` started. Its data is kept, unless it is --ephemeral."""
-    outcome = {"stopped": "nothing is running", "crashed": "it had crashed; cleaned up"}
-    click.echo(outcome.get(bring_down().state, "stopped"))
+    outcome = {"stopped": "nothing is running", "crashed": "it had crashed; cleaned up", "running": "stopped"}
+    click.echo(outcome[bring_down().state])
 
 
 @click.command(

@@ -105,6 +105,10 @@ def state_path() -> Path:
     return data_dir() / "up.json"
 
 
+def log_path() -> Path:
+    return data_dir() / "up.log"
+
+
 def default_data(brokers: int, *, secure: bool = False) -> Path:
     """The default data directory of `headrace up`. It depends on the number of brokers and on `secure`, because a
     cluster cannot change either."""
@@ -151,12 +155,18 @@ def bring_up(options: ClusterOptions, explicit: Collection[str] = ()) -> tuple[S
 
 
 def bring_down() -> Status:
-    """Stop the cluster, and return its previous status. Raises `LocalBrokerError` if it does not stop."""
+    """Stop the cluster, and return its previous status. Raises `LocalBrokerError` if it does not stop, or if it is
+    still starting: the supervisor writes its pid when it is ready, so nothing can be signalled before."""
     status = read_status()
     deadline = time.monotonic() + _STOP_WITHIN
     while status.state == "starting" and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY)
         status = read_status()
+    if status.state == "starting":
+        raise LocalBrokerError(
+            f"the cluster is still starting after {_STOP_WITHIN:g} s, so it was not stopped: try again when "
+            f"`headrace status` shows that it is running, or end its `headrace up` with Ctrl-C (log: {log_path()})"
+        )
     if status.state == "running" and status.supervisor is not None:
         os.kill(status.supervisor, signal.SIGTERM)
         if not _wait_for_the_lock(_STOP_WITHIN):
@@ -172,7 +182,7 @@ def _launch(options: ClusterOptions) -> dict[str, object]:
     """Start a supervisor and wait for its report, one line: {"status": ...}, {"error": ...} or {"busy": true}."""
     try:
         data_dir().mkdir(parents=True, exist_ok=True)
-        log = (data_dir() / "up.log").open("ab")
+        log = log_path().open("ab")
     except OSError as error:
         raise storage_error(error, data_dir(), "the directory", _OTHER_DATA) from error
     read_end, write_end = os.pipe()
