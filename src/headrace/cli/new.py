@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
+
+from ..local.errors import storage_error
 
 _SPEC = """\
 # headrace run {directory}                     starts its own broker and writes sample data
@@ -94,8 +97,6 @@ Examples:
 @click.argument("directory", type=click.Path(path_type=Path))
 def new(directory: Path) -> None:
     """Create a small Spark pipeline in DIRECTORY, which must not exist yet: orders from a topic, totals in SQL."""
-    if directory.exists():
-        raise click.BadParameter(f"{directory} already exists", param_hint="DIRECTORY")
     name = re.sub(r"[^a-z0-9_]+", "_", directory.absolute().name.lower()).strip("_") or "pipeline"
     quoted = shlex.quote(str(directory))
     files = {
@@ -105,7 +106,16 @@ def new(directory: Path) -> None:
         "sample.py": _SAMPLE,
         ".gitignore": "state/\n",
     }
+    try:
+        _write(directory, files)
+    except OSError as error:
+        raise storage_error(error, directory, "the directory") from error
+    click.echo(f"{directory}: {', '.join(sorted(files))}\nheadrace run {quoted}")
+
+
+def _write(directory: Path, files: Mapping[str, str]) -> None:
+    if directory.exists():
+        raise click.BadParameter(f"{directory} already exists", param_hint="DIRECTORY")
     for path, text in files.items():
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_text(text)
-    click.echo(f"{directory}: {', '.join(sorted(files))}\nheadrace run {quoted}")

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import HeadraceError
+from ..local.errors import storage_error
 from .elapsed import Elapsed
 from .formatting import say
 from .spark_errors import Failures, cause_in
 
 if TYPE_CHECKING:
+    from ..local.process import GuardedProcess
     from ..ui.activity import PipelineActivity
 
+OTHER_STATE = "choose another directory with --state"
 _LOOK_EVERY = 0.1
 
 
@@ -46,19 +49,28 @@ class SparkProcess:
     """Starts Spark at once. It runs the pipeline when it gets the settings of Kafka: see `run`."""
 
     def __init__(self, spec: Path, state: Path, master: str, configuration: Mapping[str, str]) -> None:
+        self._log, self._events = state / "run.log", state / "events.jsonl"
+        self._settings, self._task = state / "settings.json", state / "task.json"
+        self._scratch = Path(tempfile.mkdtemp(prefix="headrace-run-"))
+        try:
+            self._process = self._start(spec, state, master, configuration)
+        except BaseException as error:
+            self._delete_files()
+            if isinstance(error, OSError):
+                raise storage_error(error, Path(error.filename or state), "the file", OTHER_STATE) from error
+            raise
+
+    def _start(self, spec: Path, state: Path, master: str, configuration: Mapping[str, str]) -> GuardedProcess:
         from ..local.process import GuardedProcess
         from .pipeline_process import Task
 
-        self._log, self._events = state / "run.log", state / "events.jsonl"
-        self._settings, self._task = state / "settings.json", state / "task.json"
         self._settings.unlink(missing_ok=True)
         self._events.write_text("")
-        self._scratch = Path(tempfile.mkdtemp(prefix="headrace-run-"))
         places = (str(path.absolute()) for path in (spec, state, self._events, self._settings, self._scratch))
         _write_secret(self._task, dataclasses.asdict(Task(dict(configuration), master, *places)))
         with self._log.open("wb") as output:
             command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(self._task.absolute())]
-            self._process = GuardedProcess(command, output=output, remove=self._scratch)
+            return GuardedProcess(command, output=output, remove=self._scratch)
 
     def run(self, settings: Mapping[str, str], begun: float, activity: PipelineActivity | None) -> PipelineOutcome:
         """Run the pipeline with these settings of Kafka. Raises PipelineError with the cause in one line."""
@@ -83,6 +95,9 @@ class SparkProcess:
         the rest. May be called again."""
         self._process.kill_group()
         self._process.close()
+        self._delete_files()
+
+    def _delete_files(self) -> None:
         for secret in (self._settings, self._task):
             secret.unlink(missing_ok=True)
         shutil.rmtree(self._scratch, ignore_errors=True)

@@ -29,7 +29,7 @@ from .connection_options import Settings, client_options, client_settings, name_
 from .elapsed import waiting
 from .formatting import say
 from .pipeline_chart import draw_chart
-from .pipeline_launch import PipelineError, PipelineOutcome, SparkProcess
+from .pipeline_launch import OTHER_STATE, PipelineError, PipelineOutcome, SparkProcess
 from .pipeline_report import ASK_WITHIN, lag_line, last_values, report, report_topic
 from .ui import check_packages, page_beside, page_options
 
@@ -101,7 +101,6 @@ def run(
         check_packages()
     chosen = dict(name_and_value(text, "--conf") for text in confs)
     state = state or directory / "state"
-    state.mkdir(parents=True, exist_ok=True)
     begun, since = time.monotonic(), time.time()
     with _locked(state), _announced_stop(), contextlib.ExitStack() as stack:
         is_remote = master.startswith("sc://")  # its executors may reach brokers that this machine cannot
@@ -190,10 +189,16 @@ def _page(directory: Path, state: Path, settings: Settings, port: int) -> Iterat
 
 @contextlib.contextmanager
 def _locked(state: Path) -> Iterator[None]:
+    from ..local.errors import storage_error
     from ..local.filelock import FileLock
 
     lock = FileLock(state / "run.lock")
-    if not lock.acquire(0):
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        is_free = lock.acquire(0)
+    except OSError as error:
+        raise storage_error(error, state, "the state directory", OTHER_STATE) from error
+    if not is_free:
         raise PipelineError(f"another run of this pipeline is in progress ({state / 'run.lock'} is locked)")
     try:
         yield
@@ -243,6 +248,6 @@ def _check_cluster(state: Path, settings: Settings) -> None:
         place.write_text(f"{found}\n")
     elif (known := place.read_text().strip()) != found:
         raise PipelineError(
-            f"the tables and checkpoints in {state} belong to another cluster (id {known}; this cluster is {found}): "
-            "choose another directory with --state"
+            f"the tables and checkpoints in {state} belong to another cluster "
+            f"(id {known}; this cluster is {found}): {OTHER_STATE}"
         )
