@@ -12,6 +12,8 @@ import sys
 from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
+# What commands need besides click and rich: one installation instead of one for each missing package.
+_EXTRAS = {"up": "local", "run": "spark-connect,local", "demo": "demo", "ui": "ui"}
 
 
 def main() -> None:
@@ -30,7 +32,8 @@ def main() -> None:
 
             sys.exit(run_plain(sys.argv[2:]))
         if missing is not None:
-            sys.exit(f"headrace: the command line needs {missing}: pip install 'headrace[cli]'")
+            extra = _EXTRAS.get("".join(sys.argv[1:2]), "cli")
+            sys.exit(f"headrace: the command line needs {missing}: pip install 'headrace[{extra}]'")
         from .app import run
 
         run()

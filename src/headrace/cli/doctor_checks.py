@@ -46,7 +46,7 @@ class WorkerPython:
     """The Python that PySpark starts for its workers."""
 
     source: str
-    """`PYSPARK_PYTHON`, or `python3 on the PATH`."""
+    """The variable that chooses it, such as `PYSPARK_PYTHON`, or `python3 on the PATH`."""
     path: str
     version: str | None
     headrace: str | None
@@ -175,44 +175,48 @@ def _java(facts: Facts) -> Finding:
 
 
 def _workers(facts: Facts) -> Iterator[Finding]:
+    if facts.worker is not None:
+        yield worker_finding(facts.worker, facts.python, facts.executable, facts.headrace)
+
+
+def worker_finding(worker: WorkerPython, python: tuple[int, int, int], executable: str, headrace: str) -> Finding:
     """PySpark requires the same minor version of Python in driver and workers, and workers need headrace and
-    pyarrow, too."""
-    worker, extras = facts.worker, ("spark", "spark-connect")
-    if worker is None:
-        return
-    fix = f"export PYSPARK_PYTHON={facts.executable}"
+    pyarrow, too. The other arguments describe this Python."""
     where = f"{worker.path} ({worker.source})"
-    subject = "Spark workers"
+    text = ""
     if worker.version is None:
-        yield Finding("broken", subject, f"{where} does not run: {worker.error}", fix, extras)
-    elif worker.version.split(".")[:2] != [str(part) for part in facts.python[:2]]:
-        text = f"{where} is Python {worker.version}, but this is {'.'.join(map(str, facts.python))}"
-        yield Finding("broken", subject, text, fix, extras)
+        text = f"{where} does not run: {worker.error}"
+    elif worker.version.split(".")[:2] != [str(part) for part in python[:2]]:
+        text = f"{where} is Python {worker.version}, but this is {'.'.join(map(str, python))}"
     elif worker.headrace is None:
-        yield Finding("broken", subject, f"{where} has no headrace", fix, extras)
-    elif worker.headrace != facts.headrace:
-        text = f"{where} has headrace {worker.headrace}, but this is {facts.headrace}"
-        yield Finding("broken", subject, text, fix, extras)
+        text = f"{where} has no headrace"
+    elif worker.headrace != headrace:
+        text = f"{where} has headrace {worker.headrace}, but this is {headrace}"
     elif not worker.has_pyarrow:
-        yield Finding("broken", subject, f"{where} has no pyarrow", fix, extras)
-    else:
-        yield Finding("ok", subject, f"{where}, Python {worker.version}", extras=extras)
+        text = f"{where} has no pyarrow"
+    subject, extras = "Spark workers", ("spark", "spark-connect")
+    if not text:
+        return Finding("ok", subject, f"{where}, Python {worker.version}", extras=extras)
+    variable = worker.source if worker.source.startswith("PYSPARK") else "PYSPARK_PYTHON"
+    return Finding("broken", subject, text, f"export {variable}={executable}", extras)
 
 
 def _spark_home(facts: Facts) -> Iterator[Finding]:
-    if facts.spark_home is None:
-        return
-    extras = ("spark", "spark-connect")
-    installed = next((package.installed for package in facts.packages if package.name == "pyspark"), None)
-    if facts.spark_home_version is None:
-        text = f"{facts.spark_home} contains no Spark"
-        yield Finding("broken", "SPARK_HOME", text, "unset SPARK_HOME, or correct it", extras)
-    elif installed is not None and installed != facts.spark_home_version:
-        text = f"{facts.spark_home} is Spark {facts.spark_home_version}, but PySpark is {installed}"
-        fix = f"unset SPARK_HOME, or pip install pyspark=={facts.spark_home_version}"
-        yield Finding("broken", "SPARK_HOME", text, fix, extras)
-    else:
-        yield Finding("ok", "SPARK_HOME", f"{facts.spark_home}, Spark {facts.spark_home_version}", extras=extras)
+    if facts.spark_home is not None:
+        installed = next((package.installed for package in facts.packages if package.name == "pyspark"), None)
+        yield spark_home_finding(facts.spark_home, facts.spark_home_version, installed)
+
+
+def spark_home_finding(home: str, version: str | None, pyspark: str | None) -> Finding:
+    """`version` is that of the Spark in `home`, if there is one."""
+    subject, extras = "SPARK_HOME", ("spark", "spark-connect")
+    if version is None:
+        return Finding("broken", subject, f"{home} contains no Spark", "unset SPARK_HOME, or correct it", extras)
+    if pyspark is not None and pyspark != version:
+        text = f"{home} is Spark {version}, but PySpark is {pyspark}"
+        fix = f"unset SPARK_HOME, or pip install pyspark=={version}"
+        return Finding("broken", subject, text, fix, extras)
+    return Finding("ok", subject, f"{home}, Spark {version}", extras=extras)
 
 
 def _local(facts: Facts) -> Iterator[Finding]:

@@ -123,7 +123,11 @@ def _worker() -> WorkerPython:
     """PySpark starts PYSPARK_PYTHON, or python3."""
     given = os.environ.get("PYSPARK_PYTHON")
     source, command = ("PYSPARK_PYTHON", given) if given else ("python3 on the PATH", "python3")
-    path = shutil.which(command) or command
+    return ask_python(source, shutil.which(command) or command)
+
+
+def ask_python(source: str, path: str) -> WorkerPython:
+    """What the interpreter at `path` has. Starts it."""
     try:
         done = subprocess.run(
             [path, "-c", _ASK_WORKER],
@@ -132,12 +136,24 @@ def _worker() -> WorkerPython:
             text=True,
             errors="replace",
             timeout=_WORKER_WITHIN,
-            check=True,
+            check=False,
         )
+    except subprocess.TimeoutExpired:
+        return _unusable(source, path, f"it did not end within {_WORKER_WITHIN:g} s")
+    except OSError as error:
+        return _unusable(source, path, error.strerror or str(error))
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return _unusable(source, path, f"it exited with code {done.returncode} ({last})")
+    try:
         version, headrace, has_pyarrow = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return WorkerPython(source, path, None, None, error=str(error))
+    except (ValueError, TypeError):
+        return _unusable(source, path, "its output is not that of Python")
     return WorkerPython(source, path, version, headrace, has_pyarrow)
+
+
+def _unusable(source: str, path: str, error: str) -> WorkerPython:
+    return WorkerPython(source, path, None, None, error=error)
 
 
 def spark_version(home: Path) -> str | None:

@@ -35,6 +35,11 @@ def records(count: int) -> str:
     return f"{count:,} record{'' if count == 1 else 's'}"
 
 
+def words(found: Sequence[str]) -> str:
+    """A list in a sentence: a, b and c."""
+    return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]]))
+
+
 def clipped(line: str, width: int | None) -> str:
     """The line, clipped to `width` characters if it is given."""
     return line if width is None or len(line) <= width else line[: max(0, width - 1)] + "…"

@@ -12,13 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
-import os
-import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +24,11 @@ from .connection_options import Settings, client_options, client_settings, name_
 from .elapsed import waiting
 from .formatting import say
 from .pipeline_chart import draw_chart
+from .pipeline_checks import check_packages, check_pythons, check_spark_home
 from .pipeline_launch import OTHER_STATE, PipelineError, PipelineOutcome, SparkProcess
 from .pipeline_report import ASK_WITHIN, lag_line, last_values, report, report_topic
-from .ui import check_packages, page_beside, page_options
+from .ui import check_packages as check_page_packages
+from .ui import page_beside, page_options
 
 if TYPE_CHECKING:
     from ..ui.activity import PipelineActivity
@@ -95,10 +92,11 @@ def run(
         )
     if sample is not None and not (directory / SAMPLE).is_file():
         raise click.UsageError(f"--sample needs {SAMPLE}, which {directory} does not have")
-    _check_packages()
-    _check_workers()
+    check_packages()
+    check_pythons(master)
+    check_spark_home(master)
     if shows_page:
-        check_packages()
+        check_page_packages()
     chosen = dict(name_and_value(text, "--conf") for text in confs)
     state = state or directory / "state"
     begun, since = time.monotonic(), time.time()
@@ -144,32 +142,6 @@ def _report(
         with waiting("drawing the picture", begun, says=False):
             drawn = draw_chart(state, outcome.chart, directory.absolute().name, said, since)
         click.echo(drawn)
-
-
-def _check_packages() -> None:
-    _check_import("pyspark", "spark")
-    # Before the packages that only pipelines need: they would be installed in vain.
-    if find_spec("pyspark.pipelines") is None:
-        installed = importlib.metadata.version("pyspark")
-        raise PipelineError(f"pipelines need PySpark 4.1 or newer, not {installed}: pip install 'pyspark>=4.1,<5'")
-    for module in ("grpc", "yaml"):
-        _check_import(module, "spark-connect")
-
-
-def _check_workers() -> None:
-    """Otherwise, Spark reports an error of its first worker, after it has started."""
-    chosen = os.environ.get("PYSPARK_PYTHON")
-    if chosen and shutil.which(chosen) is None:
-        raise PipelineError(
-            f"PYSPARK_PYTHON is {chosen}, which is not a program: unset it, or export PYSPARK_PYTHON={sys.executable}"
-        )
-
-
-def _check_import(module: str, extra: str) -> None:
-    try:
-        __import__(module)
-    except ImportError:
-        raise PipelineError(f"pipelines need {module}: pip install 'headrace[{extra}]'") from None
 
 
 @contextlib.contextmanager
