@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..local.prepare import prepare
 from ..local.registry_home import install_registry
 from ..local.supervise import supervise
 from .connection_options import name_and_value
+from .formatting import say
 
 # Options of `up` and their fields in ClusterOptions. A running cluster must match them only if they are given.
 _FIELDS = {
@@ -32,8 +34,18 @@ _FIELDS = {
     "registry_port": "registry_port",
 }
 
+_OLDEST = 4
 STOPPED = 3
 CRASHED = 4
+
+
+def _supported(context: click.Context, parameter: click.Parameter, version: str) -> str:
+    """The version, if it is a number such as 4.3.1 and not too old. Only this command has the limit: headrace's own
+    tests start older brokers with `LocalBroker`."""
+    found = re.match(r"(\d+)\.\d", version)
+    if found is None or int(found[1]) < _OLDEST:
+        raise click.BadParameter(f"{version!r} is not a release of Kafka, {_OLDEST}.0 or newer")
+    return version
 
 
 @click.command(
@@ -57,7 +69,13 @@ Examples:
 @click.option("--data", type=click.Path(file_okay=False), help="Directory for the data.  [default: one per user]")
 @click.option("--ephemeral", is_flag=True, help="Delete the data when the cluster stops.")
 @click.option("--config", "-c", "settings", multiple=True, metavar="NAME=VALUE", help="A broker setting.")
-@click.option("--kafka-version", default=DEFAULT_VERSION, show_default=True, help="Version of Apache Kafka.")
+@click.option(
+    "--kafka-version",
+    default=DEFAULT_VERSION,
+    show_default=True,
+    callback=_supported,
+    help=f"Version of Apache Kafka, {_OLDEST}.0 or newer.",
+)
 @click.option("--secure", is_flag=True, help="TLS, users and ACLs. Shows the file with the client's settings.")
 @click.option("--registry", is_flag=True, help="A schema registry, too (Apicurio, with Confluent's REST API).")
 @click.option(
@@ -179,15 +197,22 @@ def _busy() -> None:
 
 @contextlib.contextmanager
 def download_bar() -> Iterator[ProgressCallback]:
-    """A progress bar on stderr, shown only if there is something to download and stderr is a terminal."""
+    """Shows a download on stderr: a progress bar on a terminal, elsewhere one line for each product, because a download
+    takes minutes on a slow line. Without a download, nothing."""
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
     task = bar.add_task("", total=None)
     started = False
+    announced = set()
 
     def show(progress: DownloadProgress) -> None:
         nonlocal started
+        if not console.is_terminal and progress.step in ("resolving", "downloading"):
+            if progress.product not in announced:
+                announced.add(progress.product)
+                say(f"downloading {progress.product} for its first use ...")
+            return
         if not started:
             bar.start()
             started = True

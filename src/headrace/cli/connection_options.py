@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 from ..local.background import read_status
+from ..local.errors import LocalBrokerError
 from .properties import parse_properties
 
 Command = Callable[..., Any]
@@ -51,8 +52,14 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def with_local_cluster(given: Settings) -> Settings:
     """The given settings with the address of the cluster of `headrace up`, and with its client settings if it is
-    secured and no security settings are given. Raises UsageError if it is not running."""
+    secured and no security settings are given. Raises UsageError if it is not running, and LocalBrokerError if it has
+    crashed: connecting would only time out."""
     status = read_status()
+    if status.state == "crashed":
+        raise LocalBrokerError(
+            f"the cluster of `headrace up` has crashed (log: {status.log}): `headrace up` restarts it, or name another "
+            "one with -b"
+        )
     if not status.bootstrap_servers:
         raise click.UsageError(
             "no broker: name one with -b host:port (or in HEADRACE_BOOTSTRAP), or start one here with `headrace up`"
