@@ -72,13 +72,27 @@ class SparkProcess:
             command = [sys.executable, "-m", "headrace.cli.pipeline_process", str(self._task.absolute())]
             return GuardedProcess(command, output=output, remove=self._scratch)
 
-    def run(self, settings: Mapping[str, str], begun: float, activity: PipelineActivity | None) -> PipelineOutcome:
-        """Run the pipeline with these settings of Kafka. Raises PipelineError with the cause in one line."""
+    def run(
+        self,
+        settings: Mapping[str, str],
+        begun: float,
+        activity: PipelineActivity | None,
+        check: Callable[[], None] | None = None,
+    ) -> PipelineOutcome:
+        """Run the pipeline with these settings of Kafka. Raises PipelineError with the cause in one line. Calls `check`
+        several times per second; what it raises ends the run."""
         draft = self._settings.with_suffix(".draft")
         _write_secret(draft, settings)
         draft.replace(self._settings)
         failures = Failures()
-        for event in follow(self._events, self._process, begun, _nothing if activity is None else activity.refresh):
+
+        def on_wait() -> None:
+            if check is not None:
+                check()
+            if activity is not None:
+                activity.refresh()
+
+        for event in follow(self._events, self._process, begun, on_wait):
             if activity is not None:
                 activity.on_event(event)
             failures.add(cause_in(event.get("message", "")))

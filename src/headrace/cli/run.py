@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from .ui import check_packages as check_page_packages
 from .ui import page_beside, page_options
 
 if TYPE_CHECKING:
+    from ..local import LocalBroker
     from ..ui.activity import PipelineActivity
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
@@ -105,15 +107,16 @@ def run(
         if not own_broker and not is_remote:
             _check_cluster(state, settings)
         spark = stack.enter_context(SparkProcess(spec, state, master, chosen))  # it starts while the broker does
+        check = None
         if own_broker:
-            settings["bootstrap.servers"] = stack.enter_context(
-                _own_broker(directory, state, sample, begun, on_interrupt=spark.close)
-            )
+            broker = stack.enter_context(_own_broker(directory, state, sample, begun, on_interrupt=spark.close))
+            settings["bootstrap.servers"] = broker.bootstrap_servers
             _check_cluster(state, settings)
+            check = functools.partial(_check_broker, broker)
         activity = stack.enter_context(_page(directory, state, settings, page_port)) if shows_page else None
         stack.callback(spark.close)  # before the broker and the page, for which it would look
         configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
-        outcome = spark.run(configuration, begun, activity)
+        outcome = spark.run(configuration, begun, activity, check)
         _report(directory, state, outcome, settings, since, begun)
 
 
@@ -181,7 +184,7 @@ def _locked(state: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _own_broker(
     directory: Path, state: Path, sample: int | None, begun: float, on_interrupt: Callable[[], None]
-) -> Iterator[str]:
+) -> Iterator[LocalBroker]:
     from ..local import LocalBroker
     from .broker import download_bar
     from .sample import load_sample, write_sample
@@ -197,7 +200,7 @@ def _own_broker(
     try:
         if found is not None:
             write_sample(found, broker.bootstrap_servers, sample, FIRST_SAMPLE, LATER_SAMPLE, state)
-        yield broker.bootstrap_servers
+        yield broker
     except (KeyboardInterrupt, SystemExit):
         on_interrupt()  # Spark may be starting, and takes the processors that the broker needs to stop
         broker.stop(within=_INTERRUPTED_BROKER_STOPS_WITHIN)
@@ -205,6 +208,15 @@ def _own_broker(
     finally:
         with waiting("stopping Apache Kafka", begun, says=False):
             broker.stop()
+
+
+def _check_broker(broker: LocalBroker) -> None:
+    """Clients would retry for minutes. Raises PipelineError."""
+    if not broker.live_brokers:
+        raise PipelineError(
+            f"the broker that `headrace run` started has ended during the run (log: {broker.log_path}). The next run "
+            "starts it again, and resumes where this one stopped"
+        )
 
 
 def _check_cluster(state: Path, settings: Settings) -> None:
