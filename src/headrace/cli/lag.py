@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import HeadraceError
+from ..errors import AuthenticationError, HeadraceError, NetworkError
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
-from .formatting import clipped, document, is_terminal, printable, records, seconds, table
+from .formatting import clipped, document, is_terminal, printable, records, say, seconds, table
 from .lag_exporter import DEFAULT_INTERVAL, Address, AddressType, pattern_of, serve
 from .start_offsets import span_seconds
 
@@ -167,24 +167,43 @@ async def _look(
     done = 0
     async with AsyncAdmin(settings) as admin:
         while True:
-            if checkpoint is not None:
-                sample = await checkpoint_sample(admin, settings, checkpoint, topics)
-            else:
-                sample = await group_sample(admin, settings, name, topics)
-            trends.add(sample.at, sample.rows)
-            trend = trends.trend()
-            if form == "json":
-                found = _document(name, sample, trend)
-                click.echo(json.dumps(found) if is_watch else document(found))
-            else:
-                screen = shutil.get_terminal_size() if is_watch and is_terminal() else None
-                if screen is not None:
-                    click.clear()
-                click.echo(shown(name, sample, trend, screen, is_watch=is_watch))
             done += 1
-            if done == rounds:
-                return sample
+            try:
+                if checkpoint is not None:
+                    sample = await checkpoint_sample(admin, settings, checkpoint, topics)
+                else:
+                    sample = await group_sample(admin, settings, name, topics)
+            except HeadraceError as error:
+                # If the first look fails, the command line is wrong. Later errors are temporary: brokers restart.
+                is_final = isinstance(error, AuthenticationError) and error.is_final
+                if is_final or done in (1, rounds):
+                    raise
+                _show_error(name, error, interval)
+            else:
+                trends.add(sample.at, sample.rows)
+                _show(name, sample, trends.trend(), form, is_watch=is_watch)
+                if done == rounds:
+                    return sample
             await asyncio.sleep(interval)
+
+
+def _show(name: str, sample: Sample, trend: Trend | None, form: str, *, is_watch: bool) -> None:
+    if form == "json":
+        found = _document(name, sample, trend)
+        click.echo(json.dumps(found) if is_watch else document(found))
+        return
+    screen = shutil.get_terminal_size() if is_watch and is_terminal() else None
+    if screen is not None:
+        click.clear()
+    click.echo(shown(name, sample, trend, screen, is_watch=is_watch))
+
+
+def _show_error(name: str, error: HeadraceError, interval: float) -> None:
+    """On a terminal, the error replaces the last sample, whose numbers are outdated. In a pipe, only stderr has it."""
+    if is_terminal():
+        click.clear()
+    cause = error.__cause__ if isinstance(error.__cause__, NetworkError) else error
+    say(f"{name}: {str(cause).removesuffix('.')}. Trying again in {seconds(interval)}")
 
 
 def _document(name: str, sample: Sample, trend: Trend | None) -> dict[str, Any]:
