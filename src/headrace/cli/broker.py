@@ -24,6 +24,7 @@ from ..local.registry_home import install_registry
 from ..local.supervise import supervise
 from .connection_options import name_and_value
 from .formatting import say
+from .option_types import WholeNumber
 
 # Options of `up` and their fields in ClusterOptions. A running cluster must match them only if they are given.
 _FIELDS = {
@@ -58,10 +59,10 @@ Examples:
   headrace up --secure                         TLS and users; the other commands use its credentials
 """
 )
-@click.option("--brokers", type=click.IntRange(1, 32), default=1, show_default=True, help="The number of brokers.")
+@click.option("--brokers", type=WholeNumber(1, 32), default=1, show_default=True, help="The number of brokers.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65_535),
+    type=WholeNumber(0, 65_535),
     default=9092,
     show_default=True,
     help="Port of the first broker; the others follow. 0: free ports.",
@@ -80,7 +81,7 @@ Examples:
 @click.option("--registry", is_flag=True, help="A schema registry, too (Apicurio, with Confluent's REST API).")
 @click.option(
     "--registry-port",
-    type=click.IntRange(0, 65_535),
+    type=WholeNumber(0, 65_535),
     default=8081,
     show_default=True,
     help="Port of the schema registry. 0: a free port.",

@@ -23,6 +23,7 @@ import click
 
 from ..local.background import read_status
 from ..local.errors import LocalBrokerError
+from .option_types import Seconds
 from .properties import parse_properties
 
 Command = Callable[..., Any]
@@ -117,7 +118,7 @@ def cluster_options(command: Command) -> Command:
     """Adds -b, -C, -F and --timeout, for a command that connects to a cluster: see `with_cluster`."""
     timeout = click.option(
         "--timeout",
-        type=click.FloatRange(0.1, 3600),
+        type=Seconds(0.1, 3600),
         default=10.0,
         show_default=True,
         help="Seconds to wait for the cluster.",

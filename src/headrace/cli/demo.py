@@ -12,6 +12,7 @@ import click
 
 from .connection_options import check_connection
 from .formatting import say, table
+from .option_types import WholeNumber
 from .ui import check_packages, page_beside, page_options
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ _servers = click.option(
 )
 @click.option(
     "--backlog",
-    type=click.IntRange(1000, 5_000_000),
+    type=WholeNumber(1000, 5_000_000),
     default=200_000,
     show_default=True,
     help="Size of the backlog.",

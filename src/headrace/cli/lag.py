@@ -19,6 +19,7 @@ from ..errors import AuthenticationError, HeadraceError, NetworkError
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
 from .formatting import clipped, document, is_terminal, printable, records, say, seconds, table
 from .lag_exporter import DEFAULT_INTERVAL, Address, AddressType, pattern_of, serve
+from .option_types import Seconds, WholeNumber
 from .start_offsets import span_seconds
 
 if TYPE_CHECKING:
@@ -89,10 +90,10 @@ Examples:
 @click.option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C, worst partitions first.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
     help=f"Seconds.  [default: {_WATCH_INTERVAL:g} with --watch, {DEFAULT_INTERVAL:g} with --serve]",
 )
-@click.option("--times", type=click.IntRange(1), help="With --watch: stop after this many refreshes.")
+@click.option("--times", type=WholeNumber(1), help="With --watch: stop after this many refreshes.")
 @click.option(
     "--serve",
     "address",

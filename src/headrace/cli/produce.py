@@ -19,6 +19,7 @@ import click
 from ..errors import HeadraceError, KafkaError
 from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
 from .formatting import records, say
+from .option_types import WholeNumber
 from .typed_values import TypedFields, encoder, typed_options
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ Examples:
 @click.argument("files", nargs=-1, type=click.File("rb"))
 @click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic to write to.")
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist, with the brokers' defaults.")
-@click.option("-p", "--partition", type=click.IntRange(0), help="Write to this partition.  [default: by key]")
+@click.option("-p", "--partition", type=WholeNumber(0), help="Write to this partition.  [default: by key]")
 @click.option("-K", "--key-delimiter", metavar="TEXT", help="The separator of key and value in a line.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
 @click.option(
@@ -202,7 +203,8 @@ class _TopicWriter:
                 else:
                     self._waiting.append((where, delivery))
         if self._waiting and self._failed is None:
-            self._failed = f"{len(self._waiting):,} records were not acknowledged within {timeout:g} s"
+            were = "was" if len(self._waiting) == 1 else "were"
+            self._failed = f"{records(len(self._waiting))} {were} not acknowledged within {timeout:g} s"
         with contextlib.suppress(HeadraceError):
             self._producer.close(timeout=0)
         return self._written
@@ -225,7 +227,7 @@ def _read_text(line: bytes, where: str, key_delimiter: str | None) -> dict[str, 
 def _read_json(line: bytes, where: str, key_delimiter: str | None, as_json: Collection[str] = ()) -> dict[str, Any]:
     """The record of a line. The fields `as_json` are JSON texts, to be encoded."""
     try:
-        found = json.loads(line)
+        found = _parsed(line)
         if not isinstance(found, dict) or "value" not in found:
             raise ValueError("it must be an object with a value")
         record: dict[str, Any] = {
@@ -242,6 +244,14 @@ def _read_json(line: bytes, where: str, key_delimiter: str | None, as_json: Coll
         return record
     except (ValueError, TypeError) as error:
         raise HeadraceError(f"{where}: not a record in JSON: {error}") from None
+
+
+def _parsed(line: bytes) -> Any:
+    """Raises ValueError without a line number: that of the parser counts from this line."""
+    try:
+        return json.loads(line.rstrip(b"\r\n"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} at column {error.colno}") from None
 
 
 def _json_text(value: Any) -> bytes | None:

@@ -24,6 +24,7 @@ from ..monitor.batches import read_batches
 from .connection_options import Settings, client_options, client_settings, name_and_value
 from .elapsed import waiting
 from .formatting import say
+from .option_types import WholeNumber
 from .pipeline_chart import draw_chart
 from .pipeline_checks import check_packages, check_pythons, check_spark_home
 from .pipeline_launch import OTHER_STATE, PipelineError, PipelineOutcome, SparkProcess
@@ -59,7 +60,7 @@ Examples:
     "--master", default="local[*]", show_default=True, help="Spark's master, or sc://host of a Connect server."
 )
 @click.option("--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A setting of Spark or of the pipeline.")
-@click.option("--sample", type=click.IntRange(0), help="Records to write to its own broker.")
+@click.option("--sample", type=WholeNumber(0), help="Records to write to its own broker.")
 @click.option(
     "--state",
     type=click.Path(file_okay=False, path_type=Path),

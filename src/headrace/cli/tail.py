@@ -12,6 +12,7 @@ import click
 
 from .connection_options import Settings, cluster_options, format_option, with_cluster
 from .formatting import say
+from .option_types import WholeNumber
 from .pipes import PipeClosed, reader_is_gone
 from .start_offsets import StartOffset, parse_start_offset, select_partitions
 from .topics import no_such_topic
@@ -48,11 +49,11 @@ A closed pipe (| head) ends the command with exit code 0.
     "--partition",
     "partitions",
     multiple=True,
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     help="Only this partition. May be repeated.",
 )
 @click.option("-o", "--offset", "start", default="end", show_default=True, metavar="WHERE", help="Where to start.")
-@click.option("-c", "--count", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("-c", "--count", type=WholeNumber(1), help="Stop after this many records.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end. Records written meanwhile are ignored.")
 @click.option("--grep", metavar="REGEX", help="Only records whose value matches.")
 @click.option("--grep-key", metavar="REGEX", help="Only records whose key matches.")

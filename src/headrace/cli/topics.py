@@ -11,6 +11,7 @@ import click
 from ..errors import HeadraceError, KafkaError
 from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
 from .formatting import document, table
+from .option_types import WholeNumber
 
 
 @click.command(
@@ -36,13 +37,13 @@ Examples:
 @click.option(
     "-p",
     "--partitions",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     help="With --create: number of partitions.  [default: the brokers']",
 )
 @click.option(
     "-r",
     "--replication",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     help="With --create: number of replicas.  [default: the brokers']",
 )
 @click.option(

@@ -21,6 +21,7 @@ import click
 from ..errors import HeadraceError
 from .connection_options import Command, Settings, client_settings, cluster_options, with_cluster
 from .formatting import say
+from .option_types import Seconds, WholeNumber
 
 if TYPE_CHECKING:
     from ..formats import SchemaRegistry
@@ -45,7 +46,7 @@ def page_options(command: Command) -> Command:
     port = click.option(
         "--ui-port",
         "page_port",
-        type=click.IntRange(0, 65535),
+        type=WholeNumber(0, 65535),
         default=8080,
         show_default=True,
         help="Port of the page. 0: a free port.",
@@ -81,14 +82,12 @@ Examples:
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=8080,
     show_default=True,
     help="The port to listen on. 0: a free port.",
 )
-@click.option(
-    "--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds between updates."
-)
+@click.option("--interval", type=Seconds(0.5, 3600), default=2.0, show_default=True, help="Seconds between updates.")
 @click.option(
     "--checkpoint",
     "checkpoints",

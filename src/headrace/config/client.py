@@ -177,7 +177,7 @@ class ClientConfig(SecuritySettings):
         close = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
         is_keyword = "_" in given and "." not in given
         meant = [each if is_keyword else dotted(each) for each in close]
-        hint = f"did you mean {meant[0]}?" if meant else "see docs/configuration.md for all settings"
+        hint = f"did you mean {meant[0]}?" if meant else "no setting has a similar name"
         raise ConfigError(f"unknown setting {given}: {hint}")
 
     @classmethod

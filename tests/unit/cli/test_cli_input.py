@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 
-from headrace.cli.produce import _read_json
+from headrace.cli.produce import _read_json, _TopicWriter
 from headrace.cli.start_offsets import StartOffset, parse_start_offset
 from headrace.errors import HeadraceError
 from support.harness.shell import headrace
@@ -51,6 +53,62 @@ def test_a_line_of_json_becomes_a_record(line: dict[str, Any], expected: dict[st
 def test_a_line_that_is_no_record_is_refused(line: dict[str, Any], said: str) -> None:
     with pytest.raises(HeadraceError, match=f"^file, line 7: not a record in JSON: .*{said}"):
         _read_json(json.dumps({"value": "v", **line}).encode(), "file, line 7", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"hello\n", "Expecting value at column 1"),
+        (b'{"value": \r\n', "Expecting value at column 11"),
+        (b'{"value": "v"} x', "Extra data at column 16"),
+    ],
+)
+def test_an_error_in_json_has_one_line_number(line: bytes, said: str) -> None:
+    with pytest.raises(HeadraceError) as raised:
+        _read_json(line, "<stdin>, line 7", None)
+    assert str(raised.value) == f"<stdin>, line 7: not a record in JSON: {said}"
+
+
+class SlowProducer:
+    """Gets no acknowledgement."""
+
+    def flush(self, timeout: float) -> None:
+        raise HeadraceError("too late")
+
+    def close(self, timeout: float) -> None: ...
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 record was not"), (1_200, "1,200 records were not")])
+def test_records_without_acknowledgement_are_counted(count: int, said: str) -> None:
+    writer = _TopicWriter.__new__(_TopicWriter)
+    delivery: Any = SimpleNamespace(is_done=False, error=None)
+    writer._producer, writer._failed, writer._written = SlowProducer(), None, 0  # type: ignore[assignment]
+    writer._waiting = deque([("line", delivery)] * count)
+    assert writer.close(10) == 0
+    with pytest.raises(HeadraceError, match=f"^{said} acknowledged within 10 s$"):
+        writer.check()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("topics", "--timeout", "abc"), "'abc' is not a valid number of seconds"),
+        (("tail", "-t", "t", "-c", "x"), "'x' is not a valid whole number"),
+        (("topics", "--timeout", "0"), "0.0 is not in the range 0.1<=x<=3600"),
+        (("topics", "-b", "127.0.0.1:1", "-C", "foo=bar"), "unknown setting foo: no setting has a similar name"),
+        (("topics", "-b", "127.0.0.1:1", "-C", "clientid=bar"), "unknown setting clientid: did you mean client.id?"),
+    ],
+)
+def test_invalid_options_are_named_in_plain_words(args: tuple[str, ...], said: str) -> None:
+    done = headrace(*args)
+    assert (done.code, done.text) == (2, "")
+    assert said in done.err
+
+
+def test_the_help_names_the_units_of_numbers() -> None:
+    shown = headrace("tail", "--help").text
+    assert "--timeout SECONDS" in shown
+    assert "--count NUMBER" in shown
 
 
 def test_seconds_and_milliseconds_since_1970() -> None:
