@@ -191,11 +191,13 @@ class _TopicWriter:
     def close(self, timeout: float) -> int:
         """Wait for the records in flight, as long as some of them are acknowledged. Returns the number of records that
         were written."""
-        before = -1
+        before, why = -1, ""
         while self._waiting and before != self._written:
             before = self._written
-            with contextlib.suppress(HeadraceError):  # the deliveries say what has failed
+            try:
                 self._producer.flush(timeout=timeout)
+            except HeadraceError as error:  # the deliveries say what has failed
+                why = "" if error.__cause__ is None else f": {error.__cause__}"
             waiting, self._waiting = self._waiting, deque()
             for where, delivery in waiting:
                 if delivery.is_done:
@@ -204,7 +206,7 @@ class _TopicWriter:
                     self._waiting.append((where, delivery))
         if self._waiting and self._failed is None:
             were = "was" if len(self._waiting) == 1 else "were"
-            self._failed = f"{records(len(self._waiting))} {were} not acknowledged within {timeout:g} s"
+            self._failed = f"{records(len(self._waiting))} {were} not acknowledged within {timeout:g} s{why}"
         with contextlib.suppress(HeadraceError):
             self._producer.close(timeout=0)
         return self._written

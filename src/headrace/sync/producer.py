@@ -116,7 +116,7 @@ class Producer:
             batches = accumulator.begin_flush(flush)
             accumulator.waiting.wait_for(batches, seconds)
         except TimeoutError:
-            raise self._parts.flush_timeout(seconds) from None
+            raise self._parts.flush_timeout(seconds) from self._parts.last_error()
         finally:
             accumulator.end_flush(flush)
 

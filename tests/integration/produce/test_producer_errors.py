@@ -16,6 +16,7 @@ from headrace.errors import (
     ConfigError,
     HeadraceError,
     KafkaError,
+    NetworkError,
     RequestTimeoutError,
 )
 from support.brokers.admin import Admin, unique
@@ -253,6 +254,16 @@ def test_deliveries_fail_after_delivery_timeout_ms_when_the_broker_is_gone(make_
             delivery.result(60)
     assert 1.5 <= time.monotonic() - began < 20
     gone.producer.flush()
+
+
+def test_a_flush_that_times_out_has_the_last_error_as_its_cause(make_producer: MakeProducer) -> None:
+    gone = Gone(make_producer)
+    gone.producer.send(gone.topic, b"")
+    with pytest.raises(RequestTimeoutError, match="not delivered within 2") as raised:
+        gone.producer.flush(timeout=2)
+    assert isinstance(raised.value.__cause__, NetworkError)
+    with pytest.raises(HeadraceError, match="closed before the record was delivered"):
+        gone.producer.close(timeout=0)
 
 
 def test_close_ends_within_its_timeout_when_the_broker_is_gone(make_producer: MakeProducer) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.cli.produce import _read_json, _TopicWriter
 from headrace.cli.start_offsets import StartOffset, parse_start_offset
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NetworkError
 from support.harness.shell import headrace
 
 
@@ -73,7 +73,7 @@ class SlowProducer:
     """Gets no acknowledgement."""
 
     def flush(self, timeout: float) -> None:
-        raise HeadraceError("too late")
+        raise HeadraceError("too late") from NetworkError("connection refused")
 
     def close(self, timeout: float) -> None: ...
 
@@ -85,7 +85,7 @@ def test_records_without_acknowledgement_are_counted(count: int, said: str) -> N
     writer._producer, writer._failed, writer._written = SlowProducer(), None, 0  # type: ignore[assignment]
     writer._waiting = deque([("line", delivery)] * count)
     assert writer.close(10) == 0
-    with pytest.raises(HeadraceError, match=f"^{said} acknowledged within 10 s$"):
+    with pytest.raises(HeadraceError, match=f"^{said} acknowledged within 10 s: connection refused$"):
         writer.check()
 
 

@@ -13,7 +13,7 @@ from ..._machines.produce.open_transaction import OpenTransaction
 from ..._machines.produce.transaction import TransactionState
 from ..._record_batch import Delivery, OpenBatches
 from ...config.producer import ProducerConfig
-from ...errors import ClosedError, ConfigError, RequestTimeoutError
+from ...errors import ClosedError, ConfigError, HeadraceError, RequestTimeoutError
 from ...types import GroupMetadata, PartitionInfo
 from .. import telemetry
 from ..callbacks import Callbacks
@@ -143,6 +143,15 @@ class ProducerParts:
     def flush_timeout(self, seconds: float | None) -> RequestTimeoutError:
         count = sum(len(batch) for batch in self.accumulator.not_done())
         return RequestTimeoutError(f"{count} records are not delivered within {seconds} s: the producer keeps trying")
+
+    def last_error(self) -> HeadraceError | None:
+        """The last error of a partition whose records are not delivered yet: why a flush takes so long. From any
+        thread."""
+        runtime = self.lifecycle.runtime
+        if runtime is None:
+            return None
+        waiting = {(batch.topic, batch.partition) for batch in self.accumulator.not_done()}
+        return next((it.last_error for it in runtime.sender.queues if it.last_error and it.tp in waiting), None)
 
     def begin_close(self) -> None:
         self.accumulator.refuse(lambda: ClosedError("this producer is closed"))

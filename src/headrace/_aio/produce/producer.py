@@ -151,7 +151,7 @@ class AsyncProducer:
             async with asyncio.timeout(seconds):
                 await accumulator.waiting.wait_for_async(batches)
         except TimeoutError:
-            raise self._parts.flush_timeout(seconds) from None
+            raise self._parts.flush_timeout(seconds) from self._parts.last_error()
         finally:
             accumulator.end_flush(flush)
 
