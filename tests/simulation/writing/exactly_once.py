@@ -94,7 +94,8 @@ class Member:
         self.outputs.keep(())
         self._positions.clear()
         self._in_flight.clear()
-        self.commits = TransactionalCommits(self.producer, self._cut, self.outputs.committed, self._metadata)
+        clock = asyncio.get_running_loop().time  # virtual
+        self.commits = TransactionalCommits(self.producer, self._cut, self.outputs.committed, self._metadata, clock)
 
     def _metadata(self) -> GroupMetadata:
         return GroupMetadata(GROUP, self.generation, self.name)

@@ -84,11 +84,13 @@ class TransactionalCommits:
         cut: Callable[[], Cut[ProducerRecord]],
         committed: Callable[[Cut[ProducerRecord]], None],
         group: Callable[[], GroupMetadata],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.producer = producer
         self._cut = cut
         self._committed = committed
         self._group = group
+        self._clock = clock
         self.is_initialized = False
         self._is_behind = False  # the last attempt has left something to do
         self._is_begun = False
@@ -114,7 +116,7 @@ class TransactionalCommits:
         """Raises the errors that end run(). `is_last`: there is no other attempt, so it raises what has failed."""
         if is_last and not self.is_initialized and not self._is_aborting and not self._cut().offsets:
             return
-        until = time.monotonic() + (_ATTEMPT if timeout is None else timeout)
+        until = self._clock() + (_ATTEMPT if timeout is None else timeout)
         self._is_behind = True
         failure: HeadraceError | None = None
         try:
@@ -164,11 +166,11 @@ class TransactionalCommits:
     def _initialize(self, until: float) -> Calls:
         """Also ends what an earlier run() with this producer has left."""
         try:
-            yield ProducerCall("_settle", keywords=_within(until))
+            yield ProducerCall("_settle", keywords=self._within(until))
         except TransactionAbortableError as error:
             log.warning("run(): the transaction of an earlier run() is aborted: %s", error)
             yield from self._start_abort(until)
-        yield ProducerCall("init_transactions", keywords=_within(until))
+        yield ProducerCall("init_transactions", keywords=self._within(until))
         self.is_initialized = True
 
     def _send(self, until: float) -> Calls:
@@ -178,7 +180,7 @@ class TransactionalCommits:
             return
         self._is_begun = True  # it may be, if the call is interrupted
         try:
-            yield ProducerCall("begin", keywords=_within(until))
+            yield ProducerCall("begin", keywords=self._within(until))
         except HeadraceError:
             self._is_begun = False
             raise
@@ -191,11 +193,11 @@ class TransactionalCommits:
 
     def _send_offsets(self, transaction: _Open, until: float) -> Calls:
         """It can be repeated: the same offsets are added to the same transaction."""
-        yield ProducerCall("send_offsets", (transaction.offsets, transaction.group), _within(until))
+        yield ProducerCall("send_offsets", (transaction.offsets, transaction.group), self._within(until))
 
     def _commit(self, cut: Cut[ProducerRecord], until: float) -> Calls:
         self._open, self._unresolved = None, cut
-        yield ProducerCall("commit", keywords=_within(until))
+        yield ProducerCall("commit", keywords=self._within(until))
         self._unresolved = None
         self._is_begun = False
         self._committed(cut)
@@ -230,7 +232,7 @@ class TransactionalCommits:
 
     def _finish_abort(self, until: float) -> Calls:
         if self._is_aborting:
-            yield ProducerCall("abort", keywords=_within(until))
+            yield ProducerCall("abort", keywords=self._within(until))
             self._is_aborting = False
 
     def _give_up(self, until: float) -> Calls:
@@ -242,7 +244,7 @@ class TransactionalCommits:
                 log.warning("run(): the abort of a transaction continues in the background: %s", error)
 
     def _failed(self, error: HeadraceError) -> None:
-        now = time.monotonic()
+        now = self._clock()
         if self._since is None:
             self._since, self._warn_at = now, now + _WARN_EVERY
             log.info("run(): %s", error)
@@ -251,13 +253,12 @@ class TransactionalCommits:
             log.warning("run() could not write its outputs for %.0f s, and retries: %s", now - self._since, error)
 
     def _succeeded(self) -> None:
-        if self._since is not None and time.monotonic() >= self._since + _WARN_EVERY:
-            log.info("run() writes its outputs again, after %.0f s", time.monotonic() - self._since)
+        if self._since is not None and self._clock() >= self._since + _WARN_EVERY:
+            log.info("run() writes its outputs again, after %.0f s", self._clock() - self._since)
         self._since = None
 
-
-def _within(until: float) -> dict[str, float]:
-    return {"timeout": max(0.0, until - time.monotonic())}
+    def _within(self, until: float) -> dict[str, float]:
+        return {"timeout": max(0.0, until - self._clock())}
 
 
 def _keywords(record: ProducerRecord) -> dict[str, Any]:
