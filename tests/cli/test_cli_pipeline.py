@@ -116,6 +116,13 @@ def check_page(page: PageWatcher) -> None:
     assert any("up to date" in line for line in lines)
 
 
+def is_of_a_pipeline(process: psutil.Process) -> bool:
+    try:
+        return "pipeline_process" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it has just ended
+        return False
+
+
 @pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     project = tmp_path / "traffic"
@@ -167,7 +174,7 @@ def test_the_traffic_pipeline_fills_its_tables(tmp_path: Path, monkeypatch: pyte
     assert f"{MORE:,} new records from Kafka in " in again.text
     assert re.search(r"newest record in readings_raw after .* s, the backlog of \d+ older records after", again.text)
     check_tables(project, FIRST + MORE)
-    assert not [it for it in psutil.Process().children(recursive=True) if "pipeline_process" in " ".join(it.cmdline())]
+    assert not [each for each in psutil.Process().children(recursive=True) if is_of_a_pipeline(each)]
 
 
 def expected_alerts(readings: list[dict[str, Any]], threshold: float) -> dict[tuple[str, datetime], float]:

@@ -128,6 +128,6 @@ def test_a_batch_survives_an_executor_that_dies(
         with Driver("spark_on_cluster.py", job, tmp_path / "driver.log") as driver:
             stop.executor().kill()
             stop.open()
-            found = driver.told("places")
+            found = driver.reported("places")
             assert driver.end() == 0
     assert found == [[number, offset] for number in range(2) for offset in range(RECORDS)]
