@@ -34,11 +34,11 @@ def record() -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     from headrace import Consumer, LocalBroker, ShareConsumer
-    from headrace._net import connection
+    from headrace._net import calls
 
     seen: dict[tuple[str, int], set[bytes]] = {}
     lock = threading.Lock()
-    decode = connection.decode_response
+    decode = calls.decode_response
 
     def recording(api: Api, version: int, frame: memoryview) -> Any:
         with lock:
@@ -47,7 +47,7 @@ def record() -> None:
                 found.add(bytes(frame[4:]))  # the correlation id differs each time
         return decode(api, version, frame)
 
-    connection.decode_response = recording
+    calls.decode_response = recording
     with LocalBroker(secure=True) as broker:
         config = broker.client_config
         admin = AdminClient(config)
