@@ -41,6 +41,11 @@ def dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
+def spelled_like(given: str, name: str) -> str:
+    """The field's name for a program that has written `given`: as a keyword, or with dots."""
+    return name if "_" in given and "." not in given else dotted(name)
+
+
 def parse_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a string")

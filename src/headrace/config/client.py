@@ -23,6 +23,7 @@ from .._parsers import (
     parse_flag,
     parse_sent_text,
     setting,
+    spelled_like,
     whole_number,
 )
 from .._security.settings import FOREIGN, SYNONYMS, SecuritySettings, check_security
@@ -175,9 +176,7 @@ class ClientConfig(SecuritySettings):
         if name in cls.other_roles:
             raise ConfigError(f"{given} is a setting of a {cls.other_roles[name]}")
         close = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-        is_keyword = "_" in given and "." not in given
-        meant = [each if is_keyword else dotted(each) for each in close]
-        hint = f"did you mean {meant[0]}?" if meant else "no setting has a similar name"
+        hint = f"did you mean {spelled_like(given, close[0])}?" if close else "no setting has a similar name"
         raise ConfigError(f"unknown setting {given}: {hint}")
 
     @classmethod

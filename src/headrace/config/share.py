@@ -11,9 +11,9 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from .._parsers import given_settings
+from .._parsers import dotted, given_settings, spelled_like
 from ..errors import ConfigError
-from .consumer import ConsumerConfig, dotted
+from .consumer import ConsumerConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,18 +89,20 @@ class ShareConsumerConfig(ConsumerConfig):
     def parse(cls, config: Mapping[str, Any] | None = None, /, **keywords: Any) -> ShareConsumerConfig:
         """Parse settings as `ConsumerConfig.parse` does. Raises the same errors."""
         own: dict[str, Any] = {}
-        rest: dict[str, Any] = {}
+        rest: dict[Any, Any] = {}  # by the names that were given, which errors show
+        names = set()
         for given, value in given_settings(config, keywords):
             name = given.strip().replace(".", "_") if isinstance(given, str) else given
             if name in REFUSED:
                 raise ConfigError(f"{dotted(name)} {REFUSED[name]}")
-            if name in own or name in rest:
+            if name in names:
                 raise ConfigError(f"{dotted(name)} is given twice")
+            names.add(name)
             if name in OWN:
                 own[name] = OWN[name].parse(name, value)
             else:
                 _check_spelling(given, name)
-                rest[name] = value
+                rest[given] = value
         base = ConsumerConfig.parse(rest)
         if base.group_id is None:
             raise ConfigError("group.id is missing: a share consumer needs a share group to join")
@@ -116,4 +118,4 @@ def _check_spelling(given: Any, name: Any) -> None:
     if isinstance(name, str) and name not in {field.name for field in dataclasses.fields(ConsumerConfig)}:
         close = difflib.get_close_matches(name, OWN, n=1, cutoff=0.6)
         if close:
-            raise ConfigError(f"unknown setting {given}: did you mean {dotted(close[0])}?")
+            raise ConfigError(f"unknown setting {given}: did you mean {spelled_like(given, close[0])}?")

@@ -255,5 +255,5 @@ def test_calls_of_a_closed_consumer_raise_closed_error(both: Both, name: str) ->
 
 def test_both_consumers_refuse_unknown_settings_at_once() -> None:
     for kind in (Consumer, AsyncConsumer):
-        with pytest.raises(headrace.errors.ConfigError, match=r"did you mean group\.id"):
+        with pytest.raises(headrace.errors.ConfigError, match=r"did you mean group_id"):
             kind(bootstrap_servers="b:1", grup_id="g")

@@ -46,7 +46,8 @@ def test_settings_without_meaning_for_share_groups_are_refused_with_the_reason(n
     ("settings", "message"),
     [
         ({"share.aquire.mode": "x"}, "did you mean share.acquire.mode?"),
-        ({"max.pol.records": "5"}, "did you mean max.poll.records?"),
+        ({"share_aquire_mode": "x"}, "did you mean share_acquire_mode?"),
+        ({"max.pol.records": "5"}, "unknown setting max.pol.records: did you mean max.poll.records?"),
         ({"renew": "auto", "nonsense": 1}, "unknown setting nonsense"),
         ({"max.poll.records": "-1"}, "at least 1"),
         ({"max.poll.records": "0"}, "at least 1"),

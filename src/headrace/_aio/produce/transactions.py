@@ -46,7 +46,7 @@ _FEATURE = "transaction.version"
 
 
 @dataclasses.dataclass(slots=True)
-class _Call:
+class _CallResult:
     """The user's pending call, or the next one."""
 
     is_over: bool = False
@@ -84,7 +84,7 @@ class Transactions:
         self._changed = asyncio.Condition()
         self._failures = 0
         self._last_error: HeadraceError | None = None  # of the request that is repeated
-        self._call = _Call()
+        self._call = _CallResult()
         self._task = watch(asyncio.get_running_loop().create_task(self._run(), name="transactions"))
         accumulator.refuse(self._refusal)
 
@@ -155,7 +155,7 @@ class Transactions:
         call = self._call
         await self._wait_until(lambda: call.is_over or self.machine.is_call_done, deadline, name)
         if not call.is_over:
-            self._call, call.is_over = _Call(), True
+            self._call, call.is_over = _CallResult(), True
             try:
                 self.machine.end_call()
             except HeadraceError as error:
