@@ -60,6 +60,8 @@ def identity_of(value: bytes | None, key: bytes | None) -> Identity:
 
 
 _HEADER = "written"
+_STAMPED_BY_BROKERS = "retained-"
+"""Producers whose topic has LogAppendTime: brokers replace the timestamps of their records."""
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
@@ -86,10 +88,18 @@ def identity_of_record(record: Received) -> Identity:
     """As `identity_of`, and one that nobody wrote if the header or the timestamp is another. Java's records have no
     header."""
     identity = identity_of(record.value, record.key)
-    expected = () if identity.partition == ANY_PARTITION else _headers(identity, record.timestamp)
+    is_replaced = identity.producer.startswith(_STAMPED_BY_BROKERS)
+    timestamp = _timestamp_in(record.headers) if is_replaced else record.timestamp
+    expected = () if identity.partition == ANY_PARTITION else _headers(identity, timestamp)
     if record.headers == expected:
         return identity
     return identity._replace(producer=f"{identity.producer} with the headers {record.headers!r} at {record.timestamp}")
+
+
+def _timestamp_in(headers: Headers) -> int:
+    text = headers[0][1] if headers else None
+    digits = (text or b"").rpartition(b" ")[2]
+    return int(digits) if digits.isdigit() else -1
 
 
 def _headers(identity: Identity, timestamp: int) -> Headers:

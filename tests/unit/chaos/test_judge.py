@@ -131,6 +131,15 @@ def test_a_record_with_other_headers_or_another_timestamp_has_another_identity(c
     assert identity_of_record(honest._replace(**change)) != written
 
 
+def test_brokers_replace_the_timestamps_of_a_topic_with_retention() -> None:
+    written = Identity("retained-writer.1", 0, 7)
+    value = b"retained-writer.1:0:7:-1"
+    row = Row("retained", 0, 3, 1006, 1, key_of(written).encode(), value, (("written", value + b" 1000"),))
+    assert identity_of_record(row) == written
+    for headers in ((), (("written", None),), (("written", b"retained-writer.1:0:8:-1 1000"),)):
+        assert identity_of_record(row._replace(headers=headers)) != written
+
+
 def test_a_record_of_java_has_no_headers() -> None:
     row = Row("plain", 0, 3, 1000, 0, None, b"2.17", ())
     assert identity_of_record(row) == Identity("java.2", -1, 17)
