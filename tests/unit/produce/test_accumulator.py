@@ -210,4 +210,4 @@ def test_an_append_that_is_interrupted_anywhere_leaves_no_record_behind(key: byt
         assert made.memory.used == 0
         return interrupter.has_raised
 
-    assert interrupted_everywhere(scenario) > 10
+    interrupted_everywhere(scenario, more_than=10)
