@@ -14,6 +14,7 @@ from support.brokers.produce import numbered, numbered_topic, write
 from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
 from support.harness.groups import WAYS, RecordingListener, fully_assigned, member, poll_all, polling, stable
 from support.harness.retries import patiently
+from support.harness.waiting import Rounds
 
 PARTITIONS = 4
 
@@ -59,6 +60,25 @@ def test_a_revoke_is_requested_in_one_poll_and_completed_in_the_next(
     assert not asked & first.assignment()
     assert not set(records.partitions) & asked
     poll_all([first, second], fully_assigned([first, second], PARTITIONS))
+
+
+def test_the_poll_that_reports_a_revoke_returns_no_records(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    """So that all that was returned before can be finished and committed before the next poll completes the revoke."""
+    group = unique("g")
+    first = member(make, servers, group, [topic], **way, max_poll_records=1, enable_auto_commit=False)
+    poll_all([first], stable([first], PARTITIONS))
+    second = member(make, servers, group, [topic], **way, enable_auto_commit=False)
+    for _ in Rounds("a poll that reports a revoke", 0):
+        buffered = first.metrics()["buffered_records"]
+        records = first.poll(1.0)
+        if records.to_be_revoked:
+            break
+        assert len(records) == 1, "the topic is longer than the rebalance takes"
+        second.poll(0.02)
+    assert not records
+    assert buffered, "there were records to return"
 
 
 def test_delayed_revokes_wait_while_other_partitions_keep_being_consumed(

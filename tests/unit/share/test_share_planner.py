@@ -139,11 +139,14 @@ def test_share_records_are_not_prefetched_when_there_are_few() -> None:
 
 
 def test_with_record_limit_share_records_are_not_prefetched() -> None:
+    """Not even for the user of `test_share_records_are_prefetched_for_a_quick_user`."""
     driver = SharePlannerDriver(Model({0: 1000}, batch=10), is_strict=True)
-    for _ in range(3):
+    for _ in range(17):
         driver.poll(10)
-        driver.now += 0.001
         assert [request for request in driver.step() if request.size.records] == []
+        driver.now += 0.01
+    assert {request.size.records for request in driver.requests if request.size.records} == {10}
+    assert driver.most_acquired == 10
 
 
 def test_with_record_limit_brokers_are_fetched_from_in_turn() -> None:
