@@ -87,6 +87,13 @@ _OF_MEMBERS = (
     Measure(
         "assigned_partitions", "gauge", "", "Partitions that are assigned.", lambda it: [((), len(it["partitions"]))]
     ),
+    Measure(
+        "missing_topics",
+        "gauge",
+        "",
+        "Topics, assigned partitions and patterns that do not exist, or match nothing.",
+        lambda it: [((), len(it["missing_topics"]))],
+    ),
     Measure("member", "gauge", "", "1 for the current state of the membership.", _state, ("state",)),
 )
 

@@ -42,6 +42,10 @@ class MemberDescription:
     host: str
     instance_id: str | None
     partitions: frozenset[TopicPartition]
+    topics: frozenset[str] = frozenset()
+    """The topics that it has subscribed, whether or not they exist."""
+    pattern: str | None = None
+    """The pattern that it has subscribed, if the coordinator evaluates it (KIP-848)."""
 
     def __str__(self) -> str:
         return f"{self.client_id} at {self.host.lstrip('/')} ({self.member_id})"

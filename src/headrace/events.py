@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from .types import TopicPartition
+
+_SHOWN = 10  # topics and partitions in the text of an event
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,6 +110,67 @@ class MembershipLost(Event):
         return (
             f"group {self.group_id}: the coordinator has removed this member{f': {self.error}' if self.error else ''}"
         )
+
+
+# -- topics: of consumers, with or without a group, and share consumers -----------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicsMissing(Event):
+    """What the consumer reads has not existed for five seconds. Repeated every minute while this lasts.
+
+    `group_id` is empty without a group. A topic that is created later is read as soon as brokers know it.
+    """
+
+    seconds: float
+    """Since the first of them was missing."""
+    topics: tuple[str, ...] = ()
+    """Topics that do not exist."""
+    partitions: tuple[TopicPartition, ...] = ()
+    """Assigned partitions that do not exist, although their topics do."""
+    pattern: str | None = None
+    """The subscribed pattern, if it matches no topic that this client may describe."""
+    suggestions: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    """For a missing topic an existing one with a similar name, if this client may describe one."""
+
+    def __str__(self) -> str:
+        found = [_not_existing(self.topics, self.partitions)] if self.topics or self.partitions else []
+        if self.pattern is not None:
+            found.append(f"no topic that this client may describe matches the pattern {self.pattern!r}")
+        hint = "".join(f" {name}: did you mean {other}?" for name, other in self.suggestions.items())
+        return f"{_of_group(self.group_id)}{', and '.join(found)} (for {self.seconds:.0f} s now; waiting for it).{hint}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicsFound(Event):
+    """What TopicsMissing has reported exists now, and is read."""
+
+    is_warning: ClassVar[bool] = False
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
+    pattern: str | None = None
+
+    def __str__(self) -> str:
+        found = [*self.topics, *map(str, self.partitions)]
+        found += [] if self.pattern is None else [f"a topic that matches {self.pattern!r}"]
+        return f"{_of_group(self.group_id)}{', '.join(found)} {'exist' if len(found) > 1 else 'exists'} now"
+
+
+def _of_group(group_id: str) -> str:
+    return f"group {group_id}: " if group_id else ""
+
+
+def _not_existing(topics: tuple[str, ...], partitions: tuple[TopicPartition, ...]) -> str:
+    found = [f"the topic{'s' * (len(topics) > 1)} {_listed(topics)}"] if topics else []
+    if partitions:
+        found.append(f"the partition{'s' * (len(partitions) > 1)} {_listed(partitions)}")
+    return f"{' and '.join(found)} {'do' if len(topics) + len(partitions) > 1 else 'does'} not exist"
+
+
+def _listed(things: tuple[object, ...]) -> str:
+    shown = ", ".join(map(str, things[:_SHOWN]))
+    return shown if len(things) <= _SHOWN else f"{shown} and {len(things) - _SHOWN} more"
 
 
 # -- handlers of run() -------------------------------------------------------------------------------------------------

@@ -306,3 +306,33 @@ def test_lag_refuses_bad_input_in_one_line(
     done = headrace("lag", "-b", servers, *(names.get(arg, arg) for arg in args))
     assert (done.code, done.out) == (code, b"")
     assert said in done.err
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_lag_and_groups_name_subscribed_topics_that_do_not_exist(servers: str, admin: Admin, protocol: str) -> None:
+    topic, group = admin.create(f"invoices-{protocol}"), unique("g")
+    typo = topic.replace("invoices", "invocies")
+    settings = {"bootstrap_servers": servers, "group_id": group, "group_protocol": protocol}
+    wrong = f"Topic {typo} is subscribed and does not exist (did you mean {topic}?)"
+    with Consumer(settings, allow_auto_create_topics=False) as consumer:
+        consumer.subscribe([typo])
+        wait_for("the membership", lambda: consumer.poll(0.1) or consumer.metrics()["group"]["generation"] > 0)
+        refused = headrace("lag", "-b", servers, "-g", group)
+        described = headrace("groups", "-b", servers, "-g", group)
+        consumer.subscribe([topic, typo])
+        wait_for("the assignment", lambda: consumer.poll(0.1) or consumer.assignment())
+        found, shown = lag(servers, "-g", group), headrace("lag", "-b", servers, "-g", group)
+    assert refused.code == 1
+    assert refused.err.strip().endswith(f"group {group!r} has no committed offsets. {wrong}")
+    assert wrong in described.text
+    assert found["missing"] == [wrong]
+    assert shown.text.splitlines()[-1] == wrong
+
+
+def test_lag_names_a_pattern_that_matches_nothing(servers: str) -> None:
+    group, name = unique("g"), unique("nothing")
+    with Consumer(bootstrap_servers=servers, group_id=group, group_protocol="consumer") as consumer:
+        consumer.subscribe(pattern=f"{name}.*")
+        wait_for("the membership", lambda: consumer.poll(0.1) or consumer.metrics()["group"]["generation"] > 0)
+        refused = headrace("lag", "-b", servers, "-g", group)
+    assert f"The pattern '{name}.*' is subscribed and matches no topic" in refused.err

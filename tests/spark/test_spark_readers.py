@@ -451,3 +451,40 @@ class TestConnections:
         next(found)
         found.close()  # type: ignore[attr-defined]  # as Spark does with limit()
         assert reading._key(options.settings) not in reading._idle_consumers
+
+
+def test_a_pattern_that_matches_no_topic_is_logged_once_a_minute_and_when_it_matches(
+    servers: str, admin: Admin, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = unique("pattern")
+    given = {"kafka.bootstrap.servers": servers, "subscribePattern": f"^{name}"}
+    lookup = OffsetLookup(SourceOptions.parse(given, streaming=True))
+    try:
+        with caplog.at_level("INFO", "headrace.spark.offset_lookup"):
+            for _ in range(3):
+                assert lookup.existing_partitions() == set()
+            admin.create("", name=name)
+            assert lookup.existing_partitions() == {TopicPartition(name, 0)}
+    finally:
+        lookup.close()
+    assert [(it.levelname, it.getMessage()) for it in caplog.records if it.name == "headrace.spark.offset_lookup"] == [
+        (
+            "WARNING",
+            f"no topic that this client may describe matches the pattern '^{name}' (for 0 s now; waiting for it).",
+        ),
+        ("INFO", f"a topic that matches '^{name}' exists now"),
+    ]
+
+
+def test_a_misspelt_topic_is_named_with_a_similar_one(servers: str, admin: Admin) -> None:
+    topic = admin.create("payments")
+    typo = topic.replace("payments", "paymnets")
+    lookup = OffsetLookup(
+        SourceOptions.parse({"kafka.bootstrap.servers": servers, "subscribe": f"{topic},{typo}"}, streaming=True)
+    )
+    try:
+        with pytest.raises(OptionError) as raised:
+            lookup.selected_partitions()
+    finally:
+        lookup.close()
+    assert str(raised.value) == f"subscribe names topics that do not exist: {typo} (did you mean {topic}?)"

@@ -32,6 +32,7 @@ def metrics_of(
             for state in buffer.assignment
         }
         beside = buffer.source.describe()
+        missing_topics = [] if runtime is None else runtime.missing_topics.describe()
         heartbeats = _NO_HEARTBEATS if group is None else group.health.describe(time.monotonic())
     return {
         "role": config.role,
@@ -51,5 +52,6 @@ def metrics_of(
         **heartbeats,
         "partitions": partitions,
         "backlog": beside,
+        "missing_topics": missing_topics,
         "group": None if group is None or not group.is_subscribed else group.describe(),
     }

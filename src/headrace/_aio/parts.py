@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ..config.consumer import ConsumerConfig
+from ..events import Event
 from ..types import TopicPartition
 from . import telemetry
 from .assembly import make_buffer, make_commit_target
@@ -51,7 +52,7 @@ class ConsumerParts:
         self.callbacks = callbacks = Callbacks(self.metrics, config.on_stats, interval, config.on_event)
         if group is not None:
             group.report = callbacks.report
-        create_runtime = _runtime_creator(config, buffer, group, committer)
+        create_runtime = _runtime_creator(config, buffer, group, committer, callbacks.report)
         self.lifecycle = lifecycle = Lifecycle(buffer.poll_signal, create_runtime, callbacks=callbacks)
         self.guard = guard = lifecycle.guard
         calls = RetriedCalls(lifecycle, config.default_api_timeout_ms / 1000)
@@ -101,10 +102,14 @@ def _group_of(
 
 
 def _runtime_creator(
-    config: ConsumerConfig, buffer: FetchBuffer, group: Rebalancer | None, committer: Committer
+    config: ConsumerConfig,
+    buffer: FetchBuffer,
+    group: Rebalancer | None,
+    committer: Committer,
+    report: Callable[[Event], None],
 ) -> Callable[[], ConsumerRuntime]:
     def create() -> ConsumerRuntime:
-        runtime = ConsumerRuntime(config, buffer, group)
+        runtime = ConsumerRuntime(config, buffer, group, report)
         committer.attach(runtime)
         return runtime
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from .._machines.group.actions import Action
+from .._machines.missing_topics import Wanted
 from ..config.consumer import ConsumerConfig
+from ..events import Event
 from .assembly import make_offset_parts
 from .background import call_if_open
 from .commit.offset_requests import OffsetRequests
@@ -15,6 +18,7 @@ from .group.consumer_membership import ConsumerMembership
 from .group.coordinator import Coordinator
 from .group.membership_task import MembershipTask
 from .group.rebalance import Rebalancer
+from .missing_topics import MissingTopicReports
 from .network.client import Client
 from .positions.list_offsets import ListOffsets
 from .positions.updater import PositionUpdater
@@ -23,7 +27,13 @@ from .positions.updater import PositionUpdater
 class ConsumerRuntime:
     """Belongs to the loop on which it was created."""
 
-    def __init__(self, config: ConsumerConfig, buffer: FetchBuffer, group: Rebalancer | None) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        buffer: FetchBuffer,
+        group: Rebalancer | None,
+        report: Callable[[Event], None],
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self._is_woken = False  # a look at everything is due
         self.buffer = buffer
@@ -48,6 +58,7 @@ class ConsumerRuntime:
             membership = ConsumerMembership(self.client, buffer, coordinator, group)
             self.membership_task = MembershipTask(self.client, coordinator, membership)
             group.wake = self._wake_from_any_thread
+        self.missing_topics = MissingTopicReports(self.client, config.group_id, self._wanted, report, buffer.watch)
         self.wake()
 
     def wake(self) -> None:
@@ -63,6 +74,7 @@ class ConsumerRuntime:
         self.source_tasks.wake()
         if self.membership_task is not None:
             self.membership_task.wake()
+        self.missing_topics.look_soon()
 
     def _wake_from_any_thread(self) -> None:
         call_if_open(self.loop, self._wake_soon)
@@ -83,8 +95,15 @@ class ConsumerRuntime:
         self.loop.call_soon(self.positions.wake)
         self.loop.call_soon(self.fetcher.wake)
         self.loop.call_soon(self.source_tasks.wake)
+        self.missing_topics.look_soon()
 
-    # -- topics --------------------------------------------------------------------------------------------------
+    def _wanted(self) -> Wanted:
+        """What the user has subscribed or assigned. Called with the lock held."""
+        if self.group is not None and self.group.is_subscribed:
+            return self.group.wanted()
+        return Wanted(partitions=frozenset(self.buffer.assignment.partitions))
+
+    # -- the end -------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
         """Releases threads and sockets without waiting. The end of the loop cancels the tasks."""
@@ -94,6 +113,7 @@ class ConsumerRuntime:
 
     async def close(self) -> None:
         try:
+            self.missing_topics.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -80,6 +80,7 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.topic_errors: dict[str, int] = {}
         self.cluster_id: str | None = None
+        self.has_listed_all = False  # there was an answer about all topics
         self._names: dict[uuid.UUID, str] = {}
         self._unknown: dict[str, int] = {}  # known topics: how many answers in a row lacked them
 
@@ -163,6 +164,7 @@ class Cluster:
             if name is not None and (names is None or name in names or topic.topic_id in ids):
                 self._apply_topic(name, topic)
         if complete:
+            self.has_listed_all = True
             for name in self.topics.keys() - {topic.name for topic in answer.topics}:
                 self.forget(name)
 

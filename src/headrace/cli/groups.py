@@ -74,11 +74,13 @@ async def _list(settings: Settings) -> list[dict[str, Any]]:
 
 async def _describe(settings: Settings, group: str) -> dict[str, Any]:
     from .._aio.admin import AsyncAdmin
+    from .lag_queries import missing_subscriptions
 
     async with AsyncAdmin(settings) as admin:
         found = await admin.describe_group(group)
         if found is None:
             raise no_such_group(group)
+        missing = await missing_subscriptions(admin, found)
         ranges: dict[TopicPartition, tuple[tuple[int, int], ...]] | None = {}
         if found.listing.kind != "share":
             try:
@@ -98,6 +100,8 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
                 "host": member.host.lstrip("/"),
                 "instance": member.instance_id,
                 "partitions": topics,
+                "subscribed": sorted(member.topics),
+                "pattern": member.pattern,
             }
         )
     listing = found.listing
@@ -107,6 +111,7 @@ async def _describe(settings: Settings, group: str) -> dict[str, Any]:
         "state": listing.state,
         "assignor": found.assignor or None,
         "members": members,
+        "missing": missing,
         "open_ranges": None
         if ranges is None
         else [
@@ -132,7 +137,7 @@ def _shown(group: dict[str, Any]) -> str:
             for each in group["members"]
         ]
         members = table(("client", "host", "instance", "partitions", "which", "member"), rows)
-    return "\n".join([head, members, *_open(group["open_ranges"] or [])])
+    return "\n".join([head, members, *map(printable, group["missing"]), *_open(group["open_ranges"] or [])])
 
 
 def _open(partitions: Sequence[dict[str, Any]]) -> list[str]:

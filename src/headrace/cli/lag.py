@@ -214,6 +214,7 @@ def _document(name: str, sample: Sample, trend: Trend | None) -> dict[str, Any]:
         "lag": sample.lag,
         "seconds": _rounded(sample.seconds),
         "lost": sample.lost,
+        "missing": list(sample.missing),
         "trend": None
         if trend is None
         else {
@@ -252,7 +253,7 @@ def shown(
     head = f"{printable(name)}: {records(sample.lag)}"
     if sample.seconds is not None:
         head += f", the oldest {seconds(sample.seconds)} old"
-    notes = [*filter(None, [_beyond(sample)]), *([] if trend is None else [_trend_line(trend)])]
+    notes = [*filter(None, [_beyond(sample)]), *sample.missing, *([] if trend is None else [_trend_line(trend)])]
     rows = sorted(sample.rows, key=_badness, reverse=True) if is_watch else sample.rows
     if screen is not None:
         # The name, the column heads, the notes, and the cursor's line.

@@ -10,6 +10,7 @@ from pathlib import Path
 from .._aio.admin import AsyncAdmin, GroupDescription
 from .._machines.admin.reset import is_sink_decision
 from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
+from .._machines.missing_topics import may_match, similar_names
 from ..errors import HeadraceError
 from ..monitor.checkpoints import read_checkpoints, slowest
 from ..monitor.lag import done_rows, plain_row, progress_in, rows_of, uncommitted_row, unread_row
@@ -30,6 +31,8 @@ class Sample:
 
     at: float
     rows: Sequence[Row]
+    missing: Sequence[str] = ()
+    """What members have subscribed and does not exist, one sentence for each."""
 
     @property
     def lag(self) -> int:
@@ -45,7 +48,8 @@ class Sample:
 
 
 async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics: Collection[str]) -> Sample:
-    """Raises HeadraceError if the group does not exist, or has neither commits nor assigned partitions."""
+    """Raises HeadraceError if the group does not exist, or has neither commits nor assigned partitions; then the error
+    says which subscribed topics do not exist."""
     described = await admin.describe_group(group)
     if described is None:
         raise no_such_group(group)
@@ -54,7 +58,29 @@ async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics
     else:
         rows = await _group_rows(admin, group, described)
     done = "has received no records yet" if described.listing.kind == "share" else "has no committed offsets"
-    return await _complete(settings, rows, topics, f"group {group!r} {done}")
+    missing = await missing_subscriptions(admin, described)
+    otherwise = ". ".join([f"group {group!r} {done}", *missing])
+    return dataclasses.replace(await _complete(settings, rows, topics, otherwise), missing=missing)
+
+
+async def missing_subscriptions(admin: AsyncAdmin, described: GroupDescription) -> list[str]:
+    """The subscribed topics that do not exist, and the patterns that match nothing, as sentences."""
+    names = frozenset[str]().union(*(member.topics for member in described.members))
+    busy = {member.pattern for member in described.members if member.partitions}
+    idle = {member.pattern for member in described.members if member.pattern is not None} - busy
+    try:
+        missing = names - (await admin.topics(names)).keys() if names else names
+        everything = await admin.topics() if missing or idle else {}
+    except HeadraceError:  # a right is missing: what may not be described may exist
+        return []
+    similar = similar_names(missing, [name for name, it in everything.items() if not it.internal])
+    found = [
+        f"Topic {name} is subscribed and does not exist"
+        + (f" (did you mean {similar[name]}?)" if similar[name] else "")
+        for name in sorted(missing)
+    ]
+    wrong = [pattern for pattern in idle if pattern is not None and not may_match(pattern, everything)]
+    return found + [f"The pattern {pattern!r} is subscribed and matches no topic" for pattern in sorted(wrong)]
 
 
 async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, topics: Collection[str]) -> Sample:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
+from .._machines.missing_topics import MissingTopics, Thing, similar_names
 from ..errors import HeadraceError, NetworkError
 from ..sync import Consumer
 from ..types import TopicPartition, Watermarks
@@ -38,6 +39,7 @@ class OffsetLookup:
         self._borrowed = borrowed
         self._has_connected = False
         self._last_partitions: frozenset[TopicPartition] = frozenset()
+        self._missing = MissingTopics(None, patience=0.0)
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
@@ -49,7 +51,8 @@ class OffsetLookup:
         if isinstance(strategy, SubscribeStrategy):
             missing = sorted(set(strategy.topics) - {tp.topic for tp in found})
             if missing:
-                raise OptionError(f"subscribe names topics that do not exist: {', '.join(missing)}")
+                names = ", ".join(map(self._hinted(missing), missing))
+                raise OptionError(f"subscribe names topics that do not exist: {names}")
         return found
 
     def existing_partitions(self) -> set[TopicPartition]:
@@ -74,7 +77,27 @@ class OffsetLookup:
         if isinstance(strategy, SubscribePatternStrategy):
             found = {name: found[name] for name in found if strategy.pattern.search(name) and not _is_internal(name)}
         existing = {TopicPartition(topic, info.partition) for topic, infos in found.items() for info in infos}
+        self._report_missing(found)
         return existing & strategy.partitions if isinstance(strategy, AssignStrategy) else existing, ends
+
+    def _report_missing(self, found: Collection[str]) -> None:
+        """A pattern that matches nothing is no error: a topic may be created later. A topic that was deleted is one,
+        unless failOnDataLoss is false."""
+        strategy = self._options.strategy
+        if isinstance(strategy, SubscribePatternStrategy):
+            wanted: set[Thing] = {(strategy.pattern.pattern,)}
+            absent = set() if found else wanted
+        else:
+            wanted = set(strategy.names)
+            absent = wanted.difference(found)
+        for event in self._missing.look_at(wanted, absent, time.monotonic()):
+            log.log(logging.WARNING if event.is_warning else logging.INFO, "%s", event)
+
+    def _hinted(self, missing: Collection[str]) -> Callable[[str], str]:
+        """Adds to each missing topic one with a similar name."""
+        names, _ = self._connect(lambda timeout: topics_and_ends(self._consumer, None, (), timeout))
+        similar = similar_names(missing, names)
+        return lambda name: f"{name} (did you mean {similar[name]}?)" if similar[name] else name
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from ..._protocol.admin_messages import (
     SHARE_GROUP_DESCRIBE,
 )
 from ..._protocol.codes import NONE, kafka_error
-from ..._protocol.group_data import read_assignment
+from ..._protocol.group_data import read_assignment, read_subscription
 from ..._protocol.messages import Api, exactly_one
 from ...admin import GroupDescription, GroupListing, MemberDescription
 from ...errors import GroupNotEmptyError, HeadraceError, KafkaError, ProtocolError
@@ -75,6 +75,7 @@ class Groups:
                 each.client_host,
                 each.group_instance_id,
                 _assigned(bytes(each.member_assignment)),
+                _subscribed(bytes(each.member_metadata)),
             )
             for each in found.members
         ]
@@ -94,6 +95,8 @@ class Groups:
                     for topic in each.assignment.topic_partitions
                     for number in topic.partitions
                 ),
+                frozenset(each.subscribed_topic_names),
+                getattr(each, "subscribed_topic_regex", None) or None,
             )
             for each in found.members
         ]
@@ -152,6 +155,13 @@ def _assigned(blob: bytes) -> frozenset[TopicPartition]:
     """The groups of Kafka Connect and others have assignments in forms of their own, and members may send anything."""
     try:
         return read_assignment(blob)[0]
+    except ProtocolError:
+        return frozenset()
+
+
+def _subscribed(blob: bytes) -> frozenset[str]:
+    try:
+        return read_subscription(blob).topics
     except ProtocolError:
         return frozenset()
 

@@ -37,6 +37,7 @@ from ..._machines.group.classic import ClassicMember, ClassicState
 from ..._machines.group.consumer_protocol import ConsumerProtocolMember
 from ..._machines.group.membership_watch import MembershipWatch
 from ..._machines.group.revocation import Revocations
+from ..._machines.missing_topics import Pattern, Wanted
 from ...config.consumer import ConsumerConfig
 from ...errors import ConfigError
 from ...events import Event
@@ -192,6 +193,14 @@ class Rebalancer:
         else:
             member.update_topic_names(cluster.topic_names())
             member.deny(self._buffer.denied)
+
+    def wanted(self) -> Wanted:
+        """What is subscribed. Called with the lock held."""
+        if self._server_pattern is not None:
+            return Wanted(pattern=Pattern(self._server_pattern, bool(self.member.owned), is_remote=True))
+        if self._pattern is not None:
+            return Wanted(pattern=Pattern(self._pattern.pattern, bool(self.member.subscription.topics)))
+        return Wanted(self._names)
 
     def topics_to_watch(self) -> set[str]:
         """Called with the lock held."""

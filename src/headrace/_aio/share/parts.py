@@ -260,12 +260,17 @@ class ShareParts:
     def metrics(self) -> dict[str, Any]:
         self.guard.check()
         runtime = self.lifecycle.runtime
+        missing_topics: list[str] = []
+        if runtime is not None:
+            with self.buffer.lock:
+                missing_topics = runtime.missing_topics.describe()
         return {
             "role": "share consumer",
             "client_id": self.config.client_id,
             "group_id": self.config.group_id,
             **self.buffer.metrics(),
             "connections": runtime.client.connection_count if runtime else 0,
+            "missing_topics": missing_topics,
         }
 
     def new_run(self, handler: Handler, settings: ShareRunSettings, launch: Callable[[Record], None]) -> ShareRun:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from ..._machines.group.actions import Send
+from ..._machines.missing_topics import Wanted
 from ...config.share import ShareConsumerConfig
 from ...errors import ClosedError
 from ..background import call_if_open, nobody
 from ..group.coordinator import Coordinator
 from ..group.membership_task import MembershipTask
 from ..lifecycle import LAST_TRY
+from ..missing_topics import MissingTopicReports
 from ..network.client import Client
 from .buffer import ShareFetchBuffer
 from .membership import ShareMembership
@@ -30,6 +32,9 @@ class ShareRuntime:
         self._membership_task: MembershipTask[Send] = MembershipTask(self.client, coordinator, self._membership)
         buffer.wake = self.sessions.wake_from_any_thread
         buffer.wake_group = lambda: call_if_open(self.loop, self._wake_group)
+        self.missing_topics = MissingTopicReports(
+            self.client, config.group_id, lambda: Wanted(buffer.member.topics), buffer.report, buffer.watch
+        )
         self._wake_group()
 
     def _wake_group(self) -> None:
@@ -37,12 +42,14 @@ class ShareRuntime:
             topics = self.buffer.member.topics
         self.client.want_topics(topics)
         self._membership_task.wake()
+        self.missing_topics.look_soon()
 
     def _on_metadata(self) -> None:
         """Called by the client, with the lock held."""
         self._membership.follow_metadata()
         self.loop.call_soon(self.sessions.wake)
         self.loop.call_soon(self._membership_task.wake)
+        self.missing_topics.look_soon()
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -72,6 +79,7 @@ class ShareRuntime:
         if self.buffer.wake == self.sessions.wake_from_any_thread:
             self.buffer.wake = self.buffer.wake_group = nobody
         self._membership_task.cancel()
+        self.missing_topics.close()
         self.abandon()
         with self.buffer.lock:
             planner = self.buffer.planner
