@@ -11,7 +11,7 @@ import pytest
 
 from headrace import Admin, OffsetAndMetadata, TopicPartition
 from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX
-from headrace.cli import groups_shared
+from headrace.cli import changes
 from support.brokers.admin import Admin as Broker
 from support.brokers.admin import unique
 from support.brokers.produce import numbered, write
@@ -126,7 +126,7 @@ def test_ctrl_c_at_the_question_changes_nothing(
             asyncio.get_running_loop()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(groups_shared, "_can_ask", lambda: True)
+    monkeypatch.setattr(changes, "_can_ask", lambda: True)
     monkeypatch.setattr(click, "confirm", interrupted)
     assert headrace("groups", *command, "-b", servers, "-g", group).code == 130
     assert committed(servers, group) == [1200, 10]
@@ -282,7 +282,8 @@ def test_settings_of_a_group_are_shown_set_and_unset(servers: str) -> None:
 def test_options_before_the_subcommand_count(servers: str, group: str) -> None:
     done = headrace("groups", "-b", servers, "-g", group, "--format", "json", "reset", "--to", "latest")
     assert (done.code, done.json["group"]) == (0, group)
-    assert headrace("groups", "-g", "nobody", "reset", "-b", servers, "-g", group, "--to", "latest").code == 0
+    twice = headrace("groups", "-g", "nobody", "reset", "-b", servers, "-g", group, "--to", "latest")
+    assert (twice.code, "is given more than once" in twice.err) == (2, True)
 
 
 @pytest.mark.parametrize(

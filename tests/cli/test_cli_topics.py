@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.harness.shell import headrace
+from support.harness.terminal import terminal
 from support.harness.waiting import wait_for
 
 
@@ -46,16 +47,16 @@ def test_a_topic_is_made_shown_and_deleted(servers: str) -> None:
     again = headrace("topics", "-b", servers, "--create", "-t", name)
     assert (again.code, again.out) == (1, b"")
     assert again.err.startswith(f"headrace: CreateTopics of {name}: TOPIC_ALREADY_EXISTS")
-    gone = headrace("topics", "-b", servers, "--delete", "-t", name)
-    assert (gone.code, gone.text) == (0, f"deleted {name}\n")
+    gone = headrace("topics", "-b", servers, "--delete", "-t", name, "--yes", "--format", "table")
+    assert (gone.code, gone.text.splitlines()[-1]) == (0, f"deleted {name}")
     # The broker learns about the deletion a moment after the controller.
     wait_for("the topic to be gone", lambda: headrace("topics", "-b", servers, "-t", name).code)
     missing = headrace("topics", "-b", servers, "-t", name)
     assert (missing.code, missing.out) == (1, b"")
     assert missing.err == f"headrace: there is no topic {name!r}: `headrace topics` lists those that exist\n"
-    assert headrace("topics", "-b", servers, "--delete", "-t", name).code == 1
+    assert headrace("topics", "-b", servers, "--delete", "-t", name, "--yes").code == 1
     made = headrace("topics", "-b", servers, "--create", "-t", name, "--format", "json")
-    gone = headrace("topics", "-b", servers, "--delete", "-t", name, "--format", "json")
+    gone = headrace("topics", "-b", servers, "--delete", "-t", name, "--format", "json", "--yes")
     assert (made.json, gone.json) == ({"created": name}, {"deleted": name})
 
 
@@ -112,6 +113,9 @@ def test_a_group_that_does_not_exist_is_named(servers: str) -> None:
         ("topics", "--create"),
         ("topics", "--create", "--delete", "-t", "x"),
         ("topics", "-p", "3"),
+        ("topics", "--yes"),
+        ("topics", "--dry-run", "-t", "x"),
+        ("topics", "--delete", "-t", "x", "--yes", "--dry-run"),
         ("topics", "--create", "-t", "x", "-p", "0"),
         ("topics", "--create", "-t", "x", "-c", "novalue"),
         ("topics", "--format", "xml"),
@@ -164,6 +168,8 @@ def test_without_a_broker_the_command_says_how_to_name_one(monkeypatch: pytest.M
     )
     monkeypatch.setenv("HEADRACE_BOOTSTRAP", "nonsense")
     assert "'nonsense' is not host:port" in headrace("topics").err
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", "localhost:99999")
+    assert "the port of 'localhost:99999' is not between 1 and 65535" in headrace("topics").err
 
 
 def test_settings_can_come_from_a_file(servers: str, tmp_path: Path) -> None:
@@ -202,3 +208,29 @@ def test_a_topic_that_is_not_there_cannot_be_deleted(servers: str) -> None:
         1,
         "headrace: there is no topic 'not-there': `headrace topics` lists those that exist\n",
     )
+
+
+@pytest.mark.parametrize("args", [(), ("--dry-run",), ("--format", "json")])
+def test_without_a_terminal_a_topic_is_only_deleted_with_yes(servers: str, admin: Admin, args: tuple[str, ...]) -> None:
+    name = admin.create("kept")
+    done = headrace("topics", "-b", servers, "--delete", "-t", name, *args)
+    assert done.code == 0
+    assert args == ("--dry-run",) or done.err == "dry run: nothing was changed. --yes carries it out\n"
+    assert args == ("--format", "json") or [name, "1", "1", "0", "0"] in done.rows
+    assert admin.is_there(name)
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 1)])
+def test_in_a_terminal_a_question_comes_before_a_topic_is_deleted(
+    servers: str, admin: Admin, typed: str, code: int
+) -> None:
+    """The default answer is no."""
+    name = admin.create("asked")
+    with terminal("topics", "-b", servers, "--delete", "-t", name, columns=200) as screen:
+        screen.read_until(f"Delete topic {name} with all records? [y/N]")
+        screen.type(typed)
+        assert ("deleted" if code == 0 else "nothing was changed") in screen.read_rest()
+        assert screen.process.returncode == code
+    if code == 0:
+        wait_for("the deletion", lambda: not admin.is_there(name))
+    assert admin.is_there(name) == (code == 1)

@@ -24,6 +24,7 @@ import click
 from .._version import __version__
 from ..errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
 from . import INTERRUPTED
+from .commands import Group
 from .formatting import printable
 from .pipes import PipeClosed, detect_closed_pipe, discard_output
 
@@ -47,7 +48,7 @@ _COMMANDS = {
 _SHOWN_ERRORS = {"headrace._aio.network.connections": "giving up: ", "headrace._aio.produce.answers": "not delivered. "}
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     def list_commands(self, context: click.Context) -> list[str]:
         return list(_COMMANDS)
 

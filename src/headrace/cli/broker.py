@@ -22,7 +22,8 @@ from ..local.kafka_home import DEFAULT_VERSION
 from ..local.prepare import prepare
 from ..local.registry_home import install_registry
 from ..local.supervise import supervise
-from .connection_options import name_and_value
+from .commands import command
+from .connection_options import names_and_values
 from .formatting import say
 from .option_types import WholeNumber
 
@@ -49,7 +50,7 @@ def _supported(context: click.Context, parameter: click.Parameter, version: str)
     return version
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace up                                  on port 9092, data kept for the next start
@@ -117,7 +118,7 @@ def up(
         port,
         where,
         kafka_version,
-        dict(name_and_value(text, "--config") for text in settings),
+        names_and_values(settings, "--config"),
         secure,
         registry,
         registry_port,
@@ -137,14 +138,14 @@ def _is_given(context: click.Context, option: str) -> bool:
     return context.get_parameter_source(option) is not ParameterSource.DEFAULT
 
 
-@click.command(epilog="\b\nExamples:\n  headrace down\n  headrace down && headrace up --port 9093\n")
+@command(epilog="\b\nExamples:\n  headrace down\n  headrace down && headrace up --port 9093\n")
 def down() -> None:
     """Stop the cluster that `headrace up` started. Its data is kept, unless it is --ephemeral."""
     outcome = {"stopped": "nothing is running", "crashed": "it had crashed; cleaned up", "running": "stopped"}
     click.echo(outcome[bring_down().state])
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace status

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,15 @@ def name_and_value(text: str, option: str) -> tuple[str, str]:
         word = re.split(r"[^\w.\-]", text.strip(), maxsplit=1)[0]
         raise click.BadParameter(f"{word or '…'} is not of the form NAME=VALUE", param_hint=option)
     return name.strip(), value.strip()
+
+
+def names_and_values(texts: Iterable[str], option: str) -> dict[str, str]:
+    """Of an option that may be repeated, but not with one name and different values."""
+    found: dict[str, str] = {}
+    for name, value in (name_and_value(text, option) for text in texts):
+        if found.setdefault(name, value) != value:
+            raise click.BadParameter(f"{name} is given more than once, with different values", param_hint=option)
+    return found
 
 
 def read_properties(path: Path) -> dict[str, str]:
@@ -104,7 +113,7 @@ def client_options(
             *args: Any, servers: str | None, given: tuple[str, ...], config_file: Path | None, **rest: Any
         ) -> Any:
             settings: Settings = read_properties(config_file) if config_file else {}
-            settings.update(name_and_value(text, "-C") for text in given)
+            settings.update(names_and_values(given, "-C"))
             if servers:
                 settings["bootstrap.servers"] = servers
             return command(*args, settings=settings, **rest)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .commands import group
 from .connection_options import check_connection
 from .formatting import say, table
 from .option_types import WholeNumber
@@ -23,7 +24,7 @@ _FULL = 20.0  # the delay that fills the bar, in seconds
 _FIND_WITHIN = 5.0  # seconds
 
 
-@click.group(
+@group(
     epilog="""\b
 Examples:
   headrace demo crash                              starts its own broker

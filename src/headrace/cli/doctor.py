@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from .commands import command
 from .doctor_report import examine
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace doctor                              what is here, and what is missing

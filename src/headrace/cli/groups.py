@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from ..errors import HeadraceError
 from ..types import TopicPartition
+from .commands import group
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
 from .formatting import document, numbers, printable, records, say, table
 from .groups_config import config
@@ -20,7 +21,7 @@ from .groups_shared import no_such_group as no_such_group
 from .groups_shared import shown_ranges
 
 
-@click.group(
+@group(
     invoke_without_command=True,
     epilog="""\b
 Examples:

@@ -7,14 +7,22 @@ from typing import Any
 
 import click
 
-from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
+from .commands import command
+from .connection_options import (
+    Settings,
+    client_settings,
+    cluster_options,
+    format_option,
+    names_and_values,
+    with_cluster,
+)
 from .formatting import document, table
 from .groups_shared import group_option
 
 _PREFIXES = {"share": "share.", "streams": "streams.", "consumer": "consumer.", "classic": "consumer."}
 
 
-@click.command(
+@command(
     short_help="Show or change settings of a group.",
     epilog="""\b
 Examples:
@@ -34,7 +42,7 @@ def config(
 ) -> None:
     """Show or change the settings of a group that brokers store: where a share group starts, how long its locks last,
     how often a record is delivered."""
-    changes: dict[str, str | None] = dict(name_and_value(text, "--set") for text in chosen)
+    changes: dict[str, str | None] = {**names_and_values(chosen, "--set")}
     if both := sorted(changes.keys() & set(removed)):
         raise click.UsageError(f"--set and --unset of {both[0]} cannot be combined")
     changes |= dict.fromkeys(removed)

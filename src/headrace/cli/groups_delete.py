@@ -9,15 +9,17 @@ import click
 from .._machines.admin.deletion import deletion_warning
 from ..errors import HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition
+from .changes import change_options, check_change_options, may_change
+from .commands import command
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
 from .formatting import document, say, table
-from .groups_shared import change_options, check_change_options, may_change, no_such_group
+from .groups_shared import no_such_group
 
 if TYPE_CHECKING:
     from ..sync.admin import Admin
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace groups delete -g billing

@@ -12,12 +12,14 @@ from .._machines.admin.reset_target import reset_target
 from ..admin import OffsetChange, ResetPlan
 from ..errors import HeadraceError, KafkaError, PartialFailureError
 from ..types import TopicPartition
+from .changes import change_options, check_change_options, may_change
+from .commands import command
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
 from .formatting import document, table
-from .groups_shared import change_options, check_change_options, group_option, may_change, no_such_group, shown_ranges
+from .groups_shared import group_option, no_such_group, shown_ranges
 
 
-@click.command(
+@command(
     epilog="""\b
 TO is one of:
   earliest, latest

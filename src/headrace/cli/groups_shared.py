@@ -1,8 +1,7 @@
-"""What the subcommands of `headrace groups` have in common: their options, and the question before a change."""
+"""What the subcommands of `headrace groups` have in common."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,44 +9,12 @@ import click
 
 from ..errors import HeadraceError
 from .connection_options import Command
-from .formatting import is_terminal, say
 
 _SHOWN_RANGES = 3
 
 
 def no_such_group(name: str) -> HeadraceError:
     return HeadraceError(f"there is no group {name!r}: `headrace groups` lists those that exist")
-
-
-def change_options(command: Command) -> Command:
-    """Adds --dry-run and --yes."""
-    for option in (
-        click.option("--yes", is_flag=True, help="Make the changes without asking."),
-        click.option("--dry-run", is_flag=True, help="Only show the changes.  [default: unless in a terminal]"),
-    ):
-        command = option(command)
-    return command
-
-
-def check_change_options(yes: bool, dry_run: bool) -> None:
-    if yes and dry_run:
-        raise click.UsageError("--yes and --dry-run cannot be combined")
-
-
-def may_change(question: str, yes: bool, dry_run: bool, form: str) -> bool:
-    """Whether to carry out what was shown. Asks in a terminal, with the answer no as the default."""
-    if yes or dry_run:
-        return yes
-    if form == "json" or not _can_ask():
-        say("dry run: nothing was changed. --yes carries it out")
-        return False
-    if click.confirm(question, default=False):
-        return True
-    raise HeadraceError("nothing was changed")
-
-
-def _can_ask() -> bool:
-    return is_terminal() and sys.stdin.isatty()
 
 
 def group_option(**options: Any) -> Callable[[Command], Command]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import AuthenticationError, HeadraceError, NetworkError
+from .commands import command
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
 from .formatting import clipped, document, is_terminal, printable, records, say, seconds, table
 from .lag_exporter import DEFAULT_INTERVAL, Address, AddressType, pattern_of, serve
@@ -66,7 +67,7 @@ class _ThresholdType(click.ParamType):  # type: ignore[type-arg]  # it has no pa
         return Threshold(seconds=span)
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace lag -g billing                      a group, with its backlog lane if it has one

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ..local.errors import storage_error
+from .commands import command
 
 _SPEC = """\
 # headrace run {directory}                     starts its own broker and writes sample data
@@ -87,7 +88,7 @@ def records(first: int, count: int) -> Iterator[tuple[bytes, bytes, int]]:
 '''
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace new shop

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ..errors import HeadraceError, KafkaError
+from .commands import command
 from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
 from .formatting import records, say
 from .option_types import WholeNumber
@@ -30,7 +31,7 @@ _NUMBERS = {"timestamp": 2**63, "partition": 2**31}
 """The numeric fields of a record and their exclusive limits. -1, as `headrace tail` writes it, means none."""
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   echo hello | headrace produce -t greetings --create

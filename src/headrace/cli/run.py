@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..monitor.batches import read_batches
-from .connection_options import Settings, client_options, client_settings, name_and_value
+from .commands import command
+from .connection_options import Settings, client_options, client_settings, names_and_values
 from .elapsed import waiting
 from .formatting import say
 from .option_types import WholeNumber
@@ -44,7 +45,7 @@ _INTERRUPTED_BROKER_STOPS_WITHIN = 1.0
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace run pipelines/traffic                        starts its own broker and writes sample data
@@ -100,7 +101,7 @@ def run(
     check_spark_home(master)
     if shows_page:
         check_page_packages()
-    chosen = dict(name_and_value(text, "--conf") for text in confs)
+    chosen = names_and_values(confs, "--conf")
     state = state or directory / "state"
     begun, since = time.monotonic(), time.time()
     with _locked(state), _announced_stop(), contextlib.ExitStack() as stack:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .commands import command
 from .connection_options import Settings, cluster_options, format_option, with_cluster
 from .formatting import say
 from .option_types import WholeNumber
@@ -27,7 +28,7 @@ _POLL = 0.5
 Limit = Callable[[], int | None]
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace tail -t orders                          new records

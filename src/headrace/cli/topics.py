@@ -9,19 +9,28 @@ from typing import Any
 import click
 
 from ..errors import HeadraceError, KafkaError
-from .connection_options import Settings, client_settings, cluster_options, format_option, name_and_value, with_cluster
+from .changes import change_options, check_change_options, may_change
+from .commands import command
+from .connection_options import (
+    Settings,
+    client_settings,
+    cluster_options,
+    format_option,
+    names_and_values,
+    with_cluster,
+)
 from .formatting import document, table
 from .option_types import WholeNumber
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace topics                              all topics
   headrace topics -t orders                    its partitions
   headrace topics --create -t orders -p 6      a topic with six partitions
   headrace topics --create -t orders -c retention.ms=3600000
-  headrace topics --delete -t orders
+  headrace topics --delete -t orders           asks first; elsewhere than in a terminal, it needs --yes
 """
 )
 @click.option(
@@ -50,6 +59,7 @@ Examples:
     "-c", "--topic-config", multiple=True, metavar="NAME=VALUE", help="With --create: a setting of the topic."
 )
 @click.option("--internal", is_flag=True, help="List Kafka's own topics too.")
+@change_options
 @format_option()
 @cluster_options
 def topics(
@@ -62,21 +72,27 @@ def topics(
     replication: int | None,
     topic_config: tuple[str, ...],
     internal: bool,
+    yes: bool,
+    dry_run: bool,
     form: str,
 ) -> None:
-    """List, describe, create and delete topics."""
+    """List, describe, create and delete topics. Before it deletes, it asks in a terminal; elsewhere it changes nothing
+    without --yes."""
     if create and delete:
         raise click.UsageError("--create and --delete cannot be combined")
+    check_change_options(yes, dry_run)
+    if (yes or dry_run) and not delete:
+        raise click.UsageError("--yes and --dry-run need --delete")
     if (create or delete) and not names:
         raise click.UsageError("name the topic with -t")
     if not create and (partitions or replication or topic_config):
         raise click.UsageError("-p, -r and -c need --create")
     asking = client_settings(with_cluster(settings), timeout)
     if create:
-        chosen = dict(name_and_value(text, "-c") for text in topic_config)
+        chosen = names_and_values(topic_config, "-c")
         asyncio.run(_create(asking, names, partitions or -1, replication or -1, chosen, form))
     elif delete:
-        asyncio.run(_delete(asking, names, form))
+        _delete(asking, tuple(dict.fromkeys(names)), yes, dry_run, form)
     else:
         found = asyncio.run(_describe(asking, names, internal))
         click.echo(document(found) if form == "json" else _shown(found, bool(names)))
@@ -98,13 +114,19 @@ async def _create(
             click.echo(json.dumps({"created": name}) if form == "json" else f"created {name}")
 
 
-async def _delete(settings: Settings, names: tuple[str, ...], form: str) -> None:
-    from .._aio.admin import AsyncAdmin
+def _delete(settings: Settings, names: tuple[str, ...], yes: bool, dry_run: bool, form: str) -> None:
+    from ..sync.admin import Admin  # an event loop would take the first Ctrl-C from the question
 
-    async with AsyncAdmin(settings) as admin:
+    found = asyncio.run(_describe(settings, names, internal=True))
+    if form == "table":
+        click.echo(_shown(found, in_detail=False))
+    subject = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics"
+    if not may_change(f"Delete {subject} with all records?", yes, dry_run, form):
+        return
+    with Admin(settings) as admin:
         for name in names:
             try:
-                await admin.delete_topic(name)
+                admin.delete_topic(name)
             except KafkaError as error:
                 if error.name == "UNKNOWN_TOPIC_OR_PARTITION":
                     raise no_such_topic(name) from error

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import HeadraceError
+from .commands import command
 from .connection_options import Command, Settings, client_settings, cluster_options, with_cluster
 from .formatting import say
 from .option_types import Seconds, WholeNumber
@@ -68,7 +69,7 @@ def page_beside(
         yield
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   headrace ui                                      the cluster of `headrace up`, on http://127.0.0.1:8080

@@ -51,9 +51,11 @@ def _address(text: str) -> tuple[str, int]:
     is_named = re.fullmatch(r"[A-Z][A-Z0-9_.-]*", listener) and listener not in ("HTTP", "HTTPS")
     if has_listener and not (is_named or listener.upper() in _PROTOCOLS):
         raise ValueError(f"{short_repr(text)} is a URL: give the broker as host:port")
-    match = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/]+)):(?P<port>[0-9]{1,5})", address)
-    if match is None or not 0 < int(match["port"]) < 65536:
+    match = re.fullmatch(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:/]+)):(?P<port>[0-9]+)", address)
+    if match is None:
         raise ValueError(f"{short_repr(text)} is not host:port")
+    if len(match["port"]) > 5 or not 0 < int(match["port"]) < 65536:
+        raise ValueError(f"the port of {short_repr(text)} is not between 1 and 65535")
     return match["v6"] or match["host"], int(match["port"])
 
 

@@ -28,6 +28,7 @@ from ...errors import AuthenticationError, ClosedError, HeadraceError
 log = logging.getLogger(__name__)
 
 Address = tuple[str, int]
+NO_ANSWER = "no broker has answered"
 
 
 class Connections:
@@ -150,9 +151,18 @@ class Connections:
             self._on_refusal(error)
 
     def obstacle(self) -> HeadraceError | None:
-        """Why this client cannot reach a broker: preferably one that it is about to retry."""
-        retried = [self._last_errors[address] for address, _ in self._opening if address in self._last_errors]
-        return next(iter(retried or self._last_errors.values()), None)
+        """Why this client cannot reach a broker: preferably one that it is about to retry. From any thread."""
+        errors = dict(self._last_errors)
+        retried = [errors[address] for address, _ in list(self._opening) if address in errors]
+        return next(iter(retried or errors.values()), None)
+
+    def silence(self) -> str:
+        """Why there is no response, with the addresses of brokers, for an error message. From any thread."""
+        if (obstacle := self.obstacle()) is not None:
+            return str(obstacle)
+        busy = {connection.host for connection in self.open_connections if connection.in_flight}
+        busy.update(f"{host}:{port}" for (host, port), _ in list(self._opening))
+        return f"no answer from {', '.join(sorted(busy))}" if busy else NO_ANSWER
 
     def awaited(self) -> str:
         """The brokers that have not answered yet, for an error message."""

@@ -60,6 +60,7 @@ class Accumulator:
         # Not done, the oldest first. True: the sender has it.
         self.incomplete: dict[ProducerBatch, bool] = {}
         self.obstacle: HeadraceError | None = None  # why no broker accepts requests; a retry does not help
+        self.silence: Callable[[], str] = self.waiting.silence  # why nothing is acknowledged
         self.wake: Callable[[], None] = _nothing
         self.queue_lengths: Callable[[str], Mapping[int, int]] = _no_queues
         self.unavailable: Callable[[str, float], Collection[int]] = _all_available
@@ -254,11 +255,11 @@ class Accumulator:
         if is_known:
             return RequestTimeoutError(
                 f"no room for the record {limit}: buffer.memory={self.memory.limit} is full of records that no broker "
-                "has acknowledged"
+                f"has acknowledged ({self.silence()})"
             )
         if code is not None:
             return RequestTimeoutError(f"topic {topic} is not there {limit}: {kafka_error(code, 'Metadata')}")
-        return RequestTimeoutError(f"no metadata of topic {topic} {limit}: no broker has answered")
+        return RequestTimeoutError(f"no metadata of topic {topic} {limit}: {self.silence()}")
 
     # -- metadata, on the producer's thread ------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from ..._machines.cluster import Leader, node_at
+from ..._machines.counted_warnings import CountedWarnings
 from ..._machines.produce.idempotence import BatchOutcome, ProducerIdentity, SentBatch
 from ..._protocol.codes import NONE, kafka_error
 from ..._record_batch import ProducerBatch
@@ -41,9 +42,6 @@ _STALE_METADATA = {
 }
 
 
-_WARNINGS = 1.0  # seconds between two warnings about records that were not delivered
-
-
 class NoAnswer:
     """Replaces the response that a broker does not send with acks=0."""
 
@@ -61,8 +59,8 @@ class ProduceAnswers:
         identities: ProducerIdSource | Transactions,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self._unlogged = 0  # records that have failed since the last warning
-        self._next_warning = 0.0
+        self._failures = CountedWarnings()
+        self._warning: asyncio.TimerHandle | None = None
         self._config = config
         self._client = client
         self._accumulator = accumulator
@@ -119,12 +117,23 @@ class ProduceAnswers:
         self._accumulator.fail(batch, error)
 
     def _warn(self, count: int, error: HeadraceError) -> None:
-        """Warns at most once a second, since an outage fails thousands of batches."""
-        self._unlogged += count
+        """Warns at once, and then once a minute: an outage fails thousands of batches, for as long as it lasts."""
+        self._failures.add(count, error)
+        self._log_failures()
+
+    def _log_failures(self, *, is_last: bool = False) -> None:
+        """Also what has failed since the last warning, if nothing more fails after it."""
         now = self.loop.time()
-        if now >= self._next_warning:
-            log.warning("%d records were not delivered. Last error: %s", self._unlogged, error)
-            self._unlogged, self._next_warning = 0, now + _WARNINGS
+        if (found := self._failures.due(now, is_last=is_last)) is not None:
+            log.warning("%d records were not delivered. Last error: %s", *found)
+        if self._warning is not None:
+            self._warning.cancel()
+            self._warning = None
+        if self._failures.next_due is not None:
+            self._warning = self.loop.call_at(self._failures.next_due, self._log_failures)
+
+    def close(self) -> None:
+        self._log_failures(is_last=True)
 
     def drop_unsent(self, queue: PartitionQueue, error: HeadraceError) -> None:
         """The transaction is aborted: batches that are not in flight are dropped."""
@@ -193,11 +202,11 @@ class ProduceAnswers:
                 return batch.created + limit
             queue = self._queues.of(batch)
             identity = queue.batches.expire(batch)
-            cause = f": {queue.last_error}" if queue.last_error is not None else ": no broker has answered"
+            cause = queue.last_error or self._accumulator.silence()
             self.fail(
                 batch,
                 RequestTimeoutError(
-                    f"{queue.tp}: not delivered within delivery.timeout.ms={self._config.delivery_timeout_ms}{cause}"
+                    f"{queue.tp}: not delivered within delivery.timeout.ms={self._config.delivery_timeout_ms}: {cause}"
                 ),
                 identity,
             )

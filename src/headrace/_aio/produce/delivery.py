@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..._arguments import number_of
 from ..._record_batch import Delivery, ProducerBatch
@@ -13,6 +13,7 @@ from ...errors import HeadraceError, RequestTimeoutError
 from ...types import RecordMetadata
 from ..call_guard import CallGuard
 from ..flag import SHORT_SLEEP, Flag
+from ..network.connections import NO_ANSWER
 
 _MOST_UNSEEN = 100
 _PATIENCE = 0.005  # seconds, after which the producer's thread waits for the answer to a record sent directly
@@ -27,6 +28,7 @@ class DeliveryWaiting:
 
     def __init__(self) -> None:
         self.unseen: dict[int, HeadraceError] = {}
+        self.silence: Callable[[], str] = lambda: NO_ANSWER  # why it takes so long; set by the runtime
         self._guard = CallGuard("producer")
 
     def failed(self, error: HeadraceError) -> None:
@@ -59,7 +61,9 @@ class DeliveryWaiting:
             self._guard.check_fork()  # a forked process delivers nothing
             while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline:
-                    raise RequestTimeoutError(f"not delivered within {timeout} s: the producer keeps trying")
+                    raise RequestTimeoutError(
+                        f"not delivered within {timeout} s ({self.silence()}): the producer keeps trying"
+                    )
 
     async def wait(self, delivery: Delivery) -> RecordMetadata:
         """Like `result`, in an event loop."""

@@ -142,7 +142,10 @@ class ProducerParts:
 
     def flush_timeout(self, seconds: float | None) -> RequestTimeoutError:
         count = sum(len(batch) for batch in self.accumulator.not_done())
-        return RequestTimeoutError(f"{count} records are not delivered within {seconds} s: the producer keeps trying")
+        cause = self.last_error() or self.accumulator.silence()
+        return RequestTimeoutError(
+            f"{count} records are not delivered within {seconds} s ({cause}): the producer keeps trying"
+        )
 
     def last_error(self) -> HeadraceError | None:
         """The last error of a partition whose records are not delivered yet: why a flush takes so long. From any

@@ -26,6 +26,7 @@ class ProducerRuntime:
         accumulator.queue_lengths = self.sender.queues.lengths
         accumulator.pending = self.sender.queues.pending
         accumulator.sent_directly = self.sender.direct.batches
+        accumulator.silence = accumulator.waiting.silence = self.client.connections.silence
         accumulator.wake = self.sender.wake_from_any_thread
 
     def _watch(self, task: asyncio.Task[None]) -> asyncio.Task[None]:

@@ -365,6 +365,7 @@ class Sender:
     def close(self) -> None:
         self._is_closed = True
         self.direct.close()
+        self.answers.close()
         self._identities.close()
         if self._timer is not None:
             self._timer.cancel()
