@@ -93,6 +93,16 @@ class Cluster:
             return None
         return partition.leader
 
+    def why_leaderless(self, tp: TopicPartition) -> str | None:
+        """For the error of a partition that has no leader, or one whose address is unknown."""
+        partition = self.partition(tp)
+        if partition is None:
+            return None
+        away = sorted(set(partition.replicas) - self.brokers.keys())
+        if away:
+            return f"no leader, while of its replicas broker {', '.join(map(str, away))} is away. Start it again"
+        return f"no leader among its replicas, the brokers {', '.join(map(str, partition.replicas))}"
+
     def partition(self, tp: TopicPartition) -> Partition | None:
         topic = self.topics.get(tp.topic)
         return topic.partitions.get(tp.partition) if topic else None

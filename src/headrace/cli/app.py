@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from .._version import __version__
-from ..errors import ConfigError, HeadraceError, NetworkError, RequestTimeoutError
+from ..errors import ConfigError, HeadraceError, KafkaError, NetworkError, RequestTimeoutError
 from . import INTERRUPTED
 from .commands import Group
 from .formatting import printable
@@ -119,6 +119,8 @@ def run() -> None:
     except ConfigError as error:
         _fail(error, debug, 2)
     except (NetworkError, RequestTimeoutError) as error:
+        if isinstance(error.__cause__, KafkaError):  # a broker has answered
+            _fail(error, debug, 1)
         # The cause is more useful than the timeout.
         unreachable = error.__cause__ if isinstance(error.__cause__, NetworkError) and not debug else error
         _fail(unreachable, debug, 1, ". Is the broker running, and -b right?")

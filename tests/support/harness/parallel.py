@@ -27,6 +27,7 @@ _GROUPS = {
     ),
     "spark": ("tests/spark/",),
     "cluster": (
+        "tests/integration/admin/test_admin_outages.py",
         "tests/integration/chaos/",
         "tests/integration/fetch/test_failover.py",
         "tests/integration/fetch/test_replicas.py",

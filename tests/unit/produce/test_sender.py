@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import random
 from collections.abc import Callable, Coroutine
@@ -249,3 +250,21 @@ async def test_every_record_is_appended_once_and_in_order_whatever_is_lost(seed:
         assert cluster.logs[topic, partition].values[delivery.offset] == value
     assert cluster.accumulator.memory.used == 0
     assert not cluster.crashes
+
+
+@on_a_loop
+async def test_failures_after_the_first_warning_are_logged_at_the_end_at_the_latest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = in_memory()
+    for number in range(3):
+        cluster.send(b"x")
+        await asyncio.sleep(0)
+        cluster.sender.pump()
+        cluster.sender.fail_all(HeadraceError(f"reason {number}"))
+    cluster.sender.close()
+    logged = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert logged == [
+        "1 records were not delivered. Last error: reason 0",
+        "2 records were not delivered. Last error: reason 2",
+    ]

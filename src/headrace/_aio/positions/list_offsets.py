@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from ..._machines.positions.positions import ListedOffset
 from ..._machines.positions.truncation import EpochEnd
 from ..._protocol.codes import NONE, kafka_error
@@ -85,12 +87,9 @@ class ListOffsets:
             for tp in partitions:
                 leader = self._client.cluster.leader(tp)
                 if leader is None:
-                    code = self._client.cluster.topic_errors.get(tp.topic)
-                    results[tp] = (
-                        kafka_error(code, f"{api} of {tp}")
-                        if code
-                        else NetworkError(f"{api} of {tp}: no leader is known")
-                    )
+                    code = self._client.cluster.topic_errors.get(tp.topic) or ErrorCode.leader_not_available
+                    detail = self._client.cluster.why_leaderless(tp)
+                    results[tp] = kafka_error(code, f"{api} of {tp}", detail)
                     stale = True
                 else:
                     by_leader[leader.node].append((tp, leader.epoch))
