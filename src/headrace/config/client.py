@@ -28,6 +28,7 @@ from .._parsers import (
 )
 from .._security.settings import FOREIGN, SYNONYMS, SecuritySettings, check_security
 from ..errors import ConfigError
+from .other_clients import ALL_HINTS
 
 # -- parsers of single settings; the common ones are in `_parsers.py` ------------------------------------------------
 
@@ -78,6 +79,7 @@ class ClientConfig(SecuritySettings):
             "the client connects to bootstrap.servers again as soon as no known broker can be reached"
         ),
         **FOREIGN,
+        **ALL_HINTS,
     }
     """Settings of Java's client and librdkafka that headrace does not have, with what to do instead."""
 

@@ -25,6 +25,7 @@ from .._parsers import (
 )
 from ..errors import ConfigError
 from .client import ClientConfig
+from .other_clients import CONSUMER_HINTS
 
 # -- parsers of single settings; the common ones are in `_parsers.py` ------------------------------------------------
 
@@ -102,6 +103,7 @@ class ConsumerConfig(ClientConfig):
     role: ClassVar[str] = "consumer"
     unsupported: ClassVar[Mapping[str, str]] = {
         "interceptor_classes": "there are no interceptors: wrap poll() instead",
+        **CONSUMER_HINTS,
         **ClientConfig.unsupported,
     }
 

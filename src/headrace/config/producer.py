@@ -21,6 +21,7 @@ from .._parsers import one_of, parse_flag, parse_id, parse_text, setting, whole_
 from ..errors import ConfigError
 from .client import ClientConfig
 from .consumer import ConsumerConfig
+from .other_clients import PRODUCER_HINTS
 from .share import OWN
 
 _LARGEST = 2**31 - 1
@@ -93,6 +94,7 @@ class ProducerConfig(ClientConfig):
         "compression_codec": "use compression.type",
         "compression_level": "use compression.gzip.level, compression.lz4.level or compression.zstd.level",
         "batch_num_messages": "batches are limited in bytes: use batch.size",
+        **PRODUCER_HINTS,
         **ClientConfig.unsupported,
     }
     other_roles: ClassVar[Mapping[str, str]] = {
