@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._protocol.messages import SASL_AUTHENTICATE, SASL_HANDSHAKE, Api, correlation_id_of, encode_request
+from .._protocol.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Api, correlation_id_of, encode_request
 from .._protocol.versions import BrokerVersions
 from .._security.access import Access
 from ..config.client import ClientConfig
@@ -80,9 +80,11 @@ class Connection(asyncio.BufferedProtocol):
         setup_timeout: float,
         access: Access | None = None,
         frames: FramePool | None = None,
+        api_versions: int = API_VERSIONS.highest,
     ) -> Connection:
         """Connect within `setup_timeout` seconds, fetch the broker's API versions, and log in. The connections of one
-        client share `access` and `frames`; they are created if not given.
+        client share `access` and `frames`; they are created if not given. `api_versions` is the version of the
+        first request.
 
         Raises NetworkError if the connection cannot be opened, AuthenticationError if one side rejects the other, the
         errors of `call`, and KafkaError if the broker does not return its API versions.
@@ -91,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         access = access or Access(config)
         try:
             await open_transport(connection, host, port, access, setup_timeout)
-            connection.versions = await negotiate(connection)
+            connection.versions = await negotiate(connection, api_versions)
             if access.mechanism is not None:
                 connection._authentication = Authentication(connection, host, access, connection._fail)
                 await connection._authentication.log_in()

@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 _FIRST_AFTER_VERSIONS = 2  # the correlation id of the first request after ApiVersions
 
 
-async def negotiate(connection: Connection) -> BrokerVersions:
-    """The API versions that the broker supports. Raises KafkaError if it does not return them."""
-    version: int | None = API_VERSIONS.highest
+class ClosedAtApiVersions(NetworkError):
+    """The broker has closed the connection instead of responding to ApiVersions."""
+
+
+async def negotiate(connection: Connection, first: int) -> BrokerVersions:
+    """The API versions that the broker supports. `first` is the version of the first request. Raises KafkaError if the
+    broker does not return them, and ClosedAtApiVersions."""
+    version: int | None = first
     while version is not None:
         fields = {"client_software_name": "headrace", "client_software_version": __version__}
         reply = await connection.call(API_VERSIONS, fields, version=version)
@@ -46,4 +51,5 @@ def loss(
         reason += " at the first request: it may expect a login (see security.protocol)"
     elif waiting and not versions.ranges and not config.uses_tls:
         reason += " before its first response: it may expect TLS (see security.protocol), or is not a Kafka broker"
-    return NetworkError(f"the connection to {host} was closed{reason}")
+    kind = ClosedAtApiVersions if waiting and not versions.ranges else NetworkError
+    return kind(f"the connection to {host} was closed{reason}")

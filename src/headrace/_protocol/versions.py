@@ -7,7 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UnsupportedVersionError
-from .messages import API_VERSIONS, Api
+from .messages import (
+    API_VERSIONS,
+    FETCH,
+    FIND_COORDINATOR,
+    JOIN_GROUP,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+    Api,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,12 +54,25 @@ class BrokerVersions:
         version = min(top, ours)
         if version < max(lowest, api.lowest):
             is_old = top < api.lowest
-            advice = f"upgrade the broker (Kafka {_oldest(api)} or later)" if is_old else "upgrade headrace"
             raise UnsupportedVersionError(
                 f"the broker at {self.host} supports {api} versions {lowest} to {top}, headrace {api.lowest} to "
-                f"{ours}: {advice}"
+                f"{ours}{self._too_old(api) if is_old else ': upgrade headrace'}"
             )
         return version
+
+    def _too_old(self, api: Api) -> str:
+        """What else is missing, and what to do. Not only old brokers lack versions."""
+        tops = {each: self.ranges[each.key][1] for each in _NEEDED if each is not api and each.key in self.ranges}
+        lacks = [f"{each} {each.lowest} (it has {top})" for each, top in tops.items() if top < each.lowest]
+        also = f". It also lacks {', '.join(lacks)}" if lacks else ""
+        return (
+            f"{also}: upgrade the broker (Kafka {_oldest(api)} or later). A service that is not Apache Kafka, such as "
+            "Azure Event Hubs, cannot be used without these versions"
+        )
+
+
+# What nearly all programs need.
+_NEEDED = (PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP)
 
 
 def _oldest(api: Api) -> str:

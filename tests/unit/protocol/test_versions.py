@@ -17,6 +17,7 @@ from headrace._protocol.messages import (
     FETCH,
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
+    METADATA,
     OFFSET_COMMIT,
     PRODUCE,
     SHARE_FETCH,
@@ -157,3 +158,15 @@ def test_the_error_names_the_first_kafka_with_the_request() -> None:
         early.pick(CONSUMER_GROUP_HEARTBEAT)
     with pytest.raises(UnsupportedVersionError, match=r"ShareFetch: it needs Kafka 4\.1 or later"):
         early.pick(SHARE_FETCH)
+
+
+def test_the_error_says_what_else_a_service_lacks() -> None:
+    """The ranges that Azure Event Hubs publishes."""
+    ranges = {0: (0, 7), 1: (4, 6), 2: (0, 8), 3: (0, 5), 8: (0, 8), 9: (0, 8), 10: (0, 4), 11: (0, 9)}
+    with pytest.raises(UnsupportedVersionError) as error:
+        BrokerVersions("hubs:9093", ranges).pick(METADATA)
+    assert str(error.value) == (
+        "the broker at hubs:9093 supports Metadata versions 0 to 5, headrace 12 to 13. It also lacks Produce 9 (it has "
+        "7), Fetch 13 (it has 6): upgrade the broker (Kafka 3.1 or later). A service that is not Apache Kafka, such as "
+        "Azure Event Hubs, cannot be used without these versions"
+    )

@@ -17,10 +17,13 @@ import logging
 from collections.abc import Callable
 
 from ..._chance import chance
+from ..._machines.api_versions_fallback import ApiVersionsFallback
 from ..._machines.backoff import Backoff
 from ..._machines.outage_warnings import PATIENCE, OutageWarnings
 from ..._net.connection import Connection
 from ..._net.frame_pool import FramePool
+from ..._net.handshake import ClosedAtApiVersions
+from ..._protocol.messages import API_VERSIONS
 from ..._security.access import Access
 from ...config.client import ClientConfig
 from ...errors import AuthenticationError, ClosedError, HeadraceError
@@ -46,6 +49,7 @@ class Connections:
         self._failures: dict[Address, int] = {}
         self._last_errors: dict[Address, HeadraceError] = {}
         self._not_before: dict[Address, float] = {}
+        self._fallbacks: dict[Address, ApiVersionsFallback] = {}
         self._outages = OutageWarnings()
         self._reconnect = Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms)
         self._setup = Backoff(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
@@ -102,14 +106,19 @@ class Connections:
         if (pause := self._not_before.get(address, 0.0) - self._loop.time()) > 0:
             await asyncio.sleep(pause)
         failures = self._failures.get(address, 0)
+        fallback = self._fallbacks.setdefault(address, ApiVersionsFallback())
         setup_timeout = self._setup.seconds(failures + 1, chance.random())
         name = f"{host}:{port}"
         self.tries(name)
         reason = f"{name} does not answer: it cannot be reached, or it is not the port of a Kafka broker"
         timer = self._loop.call_later(PATIENCE, self.warn, name, reason)
         try:
-            connection = await Connection.open(host, port, self._config, setup_timeout, self._access, self.frames)
+            connection = await Connection.open(
+                host, port, self._config, setup_timeout, self._access, self.frames, fallback.version
+            )
         except HeadraceError as error:
+            if isinstance(error, ClosedAtApiVersions):
+                fallback.closed()
             self.warn(name, error)
             self._look_for_refusal(error)
             self._failures[address] = failures + 1
@@ -122,6 +131,7 @@ class Connections:
         if self.is_closed:  # meanwhile, by `disconnect`, which knows only the connections that were open
             connection.close()
             raise ClosedError(f"this {self._config.role} is closed")
+        fallback.answered(connection.versions.ranges.get(API_VERSIONS.key, (0, 0))[1])
         self.reached(name)
         self._failures.pop(address, None)
         self._last_errors.pop(address, None)
