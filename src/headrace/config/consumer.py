@@ -143,7 +143,7 @@ class ConsumerConfig(ClientConfig):
         whole_number(1),
         300_000,
         "A member that does not call poll() for this long leaves the group (KIP-62). With run(), it limits each call "
-        "of the handler. It is also how long a rebalance waits for a member.",
+        "of the handler. A rebalance waits for its members for the longest such time in the group.",
     )
     revoke_mode: str = setting(
         one_of("deferred", "immediate"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace._protocol.messages import FETCH, METADATA, PRODUCE
 from headrace._security.access import Access
 from headrace.cli.properties import parse_properties
 from headrace.config.consumer import ConsumerConfig
@@ -37,6 +38,14 @@ def test_the_documented_settings_of_a_managed_cluster_are_accepted(
 def test_every_managed_cluster_has_its_settings() -> None:
     sections = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
     assert [section.partition("\n")[0] for section in sections] == [
-        "Confluent Cloud", "Azure Event Hubs", "Aiven", "Amazon MSK",
+        "Confluent Cloud", "Aiven", "Amazon MSK", "Azure Event Hubs",
     ]  # fmt: skip
-    assert all("```properties" in section for section in sections)
+    assert ["```properties" in section for section in sections] == [True, True, True, False]
+
+
+def test_the_page_says_which_versions_of_azure_event_hubs_are_too_old() -> None:
+    rows = re.findall(r"^\| (\w+) \| up to (\d+) \| (\d+) \|", PAGE, re.MULTILINE)
+    assert [(name, int(needed)) for name, _, needed in rows] == [
+        (api.name, api.lowest) for api in (PRODUCE, FETCH, METADATA)
+    ]
+    assert all(int(highest) < int(needed) for _, highest, needed in rows)
