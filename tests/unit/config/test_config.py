@@ -145,6 +145,12 @@ def test_a_server_that_is_not_host_and_port_is_refused(given: Any) -> None:
         ConsumerConfig.parse(bootstrap_servers=given)
 
 
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "9" * 5000])
+def test_a_port_that_cannot_exist_is_named_as_the_mistake(port: str) -> None:
+    with pytest.raises(ConfigError, match=r"the port of '?b1:.* is not between 1 and 65535$"):
+        ConsumerConfig.parse(bootstrap_servers=f"b1:{port}")
+
+
 def test_a_url_as_bootstrap_server_is_refused_as_such() -> None:
     with pytest.raises(
         ConfigError, match=r"^bootstrap\.servers='http://b1:80': 'http://b1:80' is a URL: .* host:port$"
