@@ -132,7 +132,7 @@ class TestLogsThatEndBeforeTheQuery:
     def test_a_start_beyond_the_end_of_the_log_is_refused(self, run: Runs, topic: str, fails: bool) -> None:
         given = {"startingOffsets": f'{{"{topic}":{{"0":100,"1":101}}}}', "failOnDataLoss": fails}
         with pytest.raises(OptionError, match=r"startingOffsets of read-.*-1 is 101, but its log ends at 100"):
-            run(**given).begin()
+            run(**given).to_the_end()
 
 
 class TestMembersAndDataLoss:

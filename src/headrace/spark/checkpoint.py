@@ -4,18 +4,25 @@
     {"orders": {"0": {"frontier": 131, "holes": {"70": 120}}}}    except 70 to before 120, which is read later (KIP-333)
     {"orders": {"0": {"frontier": 131, "unread": true}}}          this query has read nothing, and would resume at 131
     {"headrace:schemas": {"value": {"columns": "0ab3…"}}, …}      which schemas its typed columns have
+    {"headrace:start={…}": {}, …}                                 where the query started: only in its first batch
 
 A batch reads the offsets that are done at its end but not at its start. They follow from these two alone, so that a
 batch that is run again reads the same. A batch does not read a partition that is *unread* at its end, whatever its
 start says: so a query resumes after the offsets that others have read of a partition.
 
-Spark's own source rejects the last three forms, and it should: it would skip records, read them twice, or have other
-columns.
+The log of a query has the ends of its batches only. Where the first one starts is in its end, too: options, logs and
+partitions may have changed when it is run again. Spark's own source writes that into a file of the checkpoint, whose
+path Python sources do not get. A query that started at the beginning of complete logs needs no such note, so its
+checkpoint has Spark's own form.
+
+Spark's own source rejects the second, third and fourth form, and it should: it would skip records, read them twice, or
+have other columns. It ignores the note of the start, which is a topic without partitions to it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from operator import index
 from typing import Any, NamedTuple
@@ -33,6 +40,27 @@ CLIENT_ID_KEY = "headrace:client"
 """Beside the topics in a query's progress. No topic can have these names."""
 SCHEMAS_KEY = "headrace:schemas"
 """Beside the topics in the checkpoint."""
+_START = "headrace:start="
+
+NOT_STARTED: dict[str, Any] = {"headrace:not-started": {}}
+"""The initial offset of every query, which Spark does not log. The first batch decides where it starts."""
+
+
+def with_start(end: dict[str, Any], start: Checkpoint) -> dict[str, Any]:
+    """The end of a query's first batch, with the note of its start."""
+    return {**end, f"{_START}{json.dumps(start.to_json(), separators=(',', ':'))}": {}}
+
+
+def without_start(offset: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in offset.items() if not name.startswith(_START)}
+
+
+def noted_start(end: Mapping[str, Any]) -> Checkpoint | None:
+    """Where the query started, if this is the end of its first batch and has the note."""
+    for name in end:
+        if name.startswith(_START):
+            return Checkpoint.from_json(json.loads(name.removeprefix(_START)))
+    return None
 
 
 def with_schemas(offset: dict[str, Any], typed: TypedColumns) -> dict[str, Any]:

@@ -22,7 +22,18 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ..._machines.commit.offset_set import LAST_OFFSET, OffsetSet
 from ...types import TopicPartition
-from ..checkpoint import CLIENT_ID_KEY, METRICS_KEY, Checkpoint, DoneOffsets, check_schemas, with_schemas
+from ..checkpoint import (
+    CLIENT_ID_KEY,
+    METRICS_KEY,
+    NOT_STARTED,
+    Checkpoint,
+    DoneOffsets,
+    check_schemas,
+    noted_start,
+    with_schemas,
+    with_start,
+    without_start,
+)
 from ..data_loss import Recreated, Truncated, classify_truncation, report_data_loss
 from ..error_boundary import error_boundary
 from ..group.integration import GroupIntegration
@@ -30,7 +41,7 @@ from ..group.ownership import BatchAssignment
 from ..offset_lookup import OffsetLookup
 from ..offset_range import Offsets
 from ..options.group import MEMBERSHIP, GroupOptions
-from ..options.offset_limits import LATEST, EarliestOrLatest, SpecificOffsets
+from ..options.offset_limits import EARLIEST, EarliestOrLatest
 from ..options.parsers import OptionError
 from ..options.source import SourceOptions
 from ..versions import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
@@ -60,7 +71,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         delay = group_options.watermark_delay_ms
         self._late_records = None if delay is None else LateRecordCounter(options, delay)
         self._open_lookup: OffsetLookup | None = None
-        self._initial: dict[str, Any] | None = None  # of a new query, until its first batch is planned
         self._is_restarted = True  # until the first batch is planned
         self._resumed: set[TopicPartition] = set()  # partitions that may jump to the end of their log (KIP-333)
         self._available_now_end: Offsets | None = None
@@ -75,11 +85,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        found = self._lookup.resolve(self._options.starting, self._lookup.selected_partitions(), "starting")
-        initial = self._noted(Checkpoint.from_offsets(found, unread=self._group_options.is_member))
-        log.info("The query starts at %s", initial)
-        self._initial = initial
-        return initial
+        """A constant, since Spark asks again whenever it runs the first batch. latestOffset() decides where the query
+        starts, and the end of the first batch has it."""
+        return NOT_STARTED
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_offsets is not None:
@@ -101,18 +109,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"trigger(once=True) does not work with {MEMBERSHIP}=true: it runs one batch, and a newly assigned "
                 f"partition needs one before it is read. Use availableNow=True"
             )
-        is_new, self._initial = start == self._initial, None
-        self._is_restarted = self._is_restarted and not is_new
+        if start == NOT_STARTED:
+            return self._end_of_first_batch(limit)
         before = self._parse(start)
-        if is_new and self._has_empty_first_batch:
-            self._update_metrics_without_plan(before)
-            return start
+        end = self._end_of_batch(before, limit, is_new=False)
+        found = start if end is None else self._noted(end)
+        # Without new records, Spark must get what it has: another text would be another batch.
+        return start if found == without_start(start) else found
+
+    def _end_of_first_batch(self, limit: ReadLimit) -> dict[str, Any]:
+        self._is_restarted = False
+        found = self._lookup.resolve(self._options.starting, self._lookup.selected_partitions(), "starting")
+        start = Checkpoint.from_offsets(found, unread=self._group_options.is_member)
+        log.info("The query starts at %s", start.to_json())
+        if self._group_options.is_member:
+            # The group assigns partitions that are in the checkpoint. This batch reads nothing.
+            self._update_metrics_without_plan(start)
+            return self._noted(start)
+        end = self._end_of_batch(start, limit, is_new=True) or start
+        is_implied = self._options.starting == EarliestOrLatest(EARLIEST) and not any(found.values())
+        return self._noted(end) if is_implied else with_start(self._noted(end), start)
+
+    def _end_of_batch(self, before: Checkpoint, limit: ReadLimit, *, is_new: bool) -> Checkpoint | None:
+        """None if there is no batch yet."""
         assignment = self._group.assign_next_batch(
             before, self._lookup.earliest_offsets, is_new=is_new, is_available_now=self._available_now_end is not None
         )
         if assignment is None:
             self._update_metrics_without_plan(before)
-            return start
+            return None
         latest = {tp: end for tp, end in self._end_offsets().items() if assignment.is_readable(tp)}
         begin, recreated = self._begin_of_batch(before, assignment, latest)
         assignment = dataclasses.replace(assignment, repositioned={**assignment.repositioned, **recreated})
@@ -126,9 +151,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = Checkpoint(begin).ranges_to(Checkpoint(begin if done is None else done))
             self._metrics["lateRecords"] = self._late_records.count(before, ranges, self._lookup.offsets_since)
         if done is None and not assignment.repositioned:
-            return start
+            return None
         self._is_restarted = False
-        return self._noted(assignment.end_of_batch(before, begin if done is None else done))
+        return assignment.end_of_batch(before, begin if done is None else done)
 
     def _noted(self, offset: Checkpoint) -> dict[str, Any]:
         """As the checkpoint has it, with the schemas of typed columns."""
@@ -138,17 +163,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises SchemaChangedError if the checkpoint was written with other columns."""
         check_schemas(offset, self._rows.typed)
         return Checkpoint.from_json(offset)
-
-    @property
-    def _has_empty_first_batch(self) -> bool:
-        """Whether a first batch that is run again could resolve another start. Then it reads nothing, and the second
-        batch starts at its end, which is in the checkpoint."""
-        starting = self._options.starting
-        if self._group_options.is_member or self._options.falls_back_to_latest:
-            return True
-        if isinstance(starting, SpecificOffsets):
-            return LATEST in starting.offsets.values()
-        return starting == EarliestOrLatest(LATEST)
 
     def _end_offsets(self) -> Offsets:
         return self._lookup.existing_end_offsets() if self._available_now_end is None else self._available_now_end
@@ -264,15 +278,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        is_new, self._initial = start == self._initial, None
-        if is_new and self._has_empty_first_batch:
-            return []
-        before, after = self._parse(start), self._parse(end)
+        after = self._parse(end)
+        before = self._start_of_first_batch(end, after) if start == NOT_STARTED else self._parse(start)
         new = self._beginning_of_new([tp for tp in after.done if tp not in after.unread and tp not in before.done])
         begin = Checkpoint({**before.done, **new})
         options = self._options
         tasks = plan_tasks(begin.ranges_to(after), options.min_partitions, options.max_records_per_partition)
         return [StreamInputPartition(each) for each in tasks]
+
+    def _start_of_first_batch(self, end: dict[str, Any], after: Checkpoint) -> Checkpoint:
+        """Whatever has changed since the first batch was planned, it starts where it did."""
+        noted = noted_start(end)
+        if noted is not None:
+            return noted
+        if self._options.starting != EarliestOrLatest(EARLIEST) and after.done.keys() - after.unread:
+            raise OptionError(
+                "The first batch of this checkpoint was planned but not completed, and the checkpoint does not say "
+                "where it starts: Spark's own source planned it, or startingOffsets was earliest. Let the source that "
+                "planned it complete it, or set startingOffsets=earliest to read the batch from the beginning of the "
+                "logs"
+            )
+        return Checkpoint.from_offsets(dict.fromkeys(after.done, 0))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         for wanted in partition.value:
