@@ -6,13 +6,9 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from headrace.spark.driver.ranges import distribute, split_ranges
-from headrace.spark.offset_range import OffsetRange
 from headrace.spark.options.offset_limits import EARLIEST, LATEST, EarliestOrLatest, SpecificOffsets, SpecificTimestamps
 from headrace.spark.options.source import AssignStrategy, OptionError, SourceOptions, SubscribeStrategy
 from headrace.types import TopicPartition
@@ -157,48 +153,6 @@ def test_options_can_be_pickled_and_show_no_settings() -> None:
     found = options(kafka__client__id="secretive")
     assert pickle.loads(pickle.dumps(found)) == found
     assert "secretive" not in repr(found)
-
-
-sizes = st.lists(st.integers(0, 1000), min_size=1, max_size=20)
-
-
-class TestShares:
-    @given(sizes, st.integers(1, 2000), st.integers(0, 10_000))
-    def test_fair_portions_add_up_to_the_cap(self, wanted: list[int], most: int, so_far: int) -> None:
-        there = {TopicPartition("t", number): size for number, size in enumerate(wanted)}
-        found = distribute(there, most, "fair", so_far)
-        assert sum(found.values()) == min(most, sum(wanted))
-        assert all(0 <= taken <= there[tp] for tp, taken in found.items())
-        assert distribute(there, most, "fair", so_far) == found, "planning must be repeatable"
-
-    def test_fair_portions_starve_nobody(self) -> None:
-        done = dict.fromkeys([TopicPartition("t", number) for number in range(7)], 0)
-        for _ in range(7):
-            for tp, taken in distribute(dict.fromkeys(done, 10), 3, "fair", sum(done.values())).items():
-                done[tp] += taken
-        assert min(done.values()) > 0
-
-    def test_portions_in_proportion_are_spark_s(self) -> None:
-        assert distribute({T0: 900, T1: 100}, 100, "proportional", 0) == {T0: 90, T1: 10}
-        assert distribute({T0: 100_000, T1: 1}, 100, "proportional", 0) == {T0: 99, T1: 1}
-
-
-class TestSplit:
-    @given(sizes, st.none() | st.integers(1, 50), st.none() | st.integers(1, 300))
-    def test_split_ranges_cover_the_whole(self, wanted: list[int], least: int | None, longest: int | None) -> None:
-        ranges = [OffsetRange(TopicPartition("t", number), 5, 5 + size) for number, size in enumerate(wanted)]
-        pieces = split_ranges(ranges, least, longest)
-        for whole in ranges:
-            own = [piece for piece in pieces if piece.tp == whole.tp]
-            assert [o for piece in own for o in range(piece.start, piece.end)] == list(range(whole.start, whole.end))
-        assert all(piece.size > 0 for piece in pieces)
-        if longest is not None:
-            assert all(piece.size <= longest for piece in pieces)
-
-    def test_ranges_are_split_into_at_least_min_partitions(self) -> None:
-        ranges = [OffsetRange(T0, 0, 1000), OffsetRange(T1, 0, 10)]
-        assert len(split_ranges(ranges, 4, None)) == 4
-        assert split_ranges(ranges, None, None) == ranges
 
 
 def test_how_other_clients_name_a_login_is_understood_or_refused() -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from itertools import pairwise
 
 from ..._machines.commit.offset_set import OffsetSet
 from ..._machines.fetch.drain import fair_quotas
@@ -70,23 +69,36 @@ def fill(done: OffsetSet, count: int, end: int) -> OffsetSet:
 
 def split_ranges(ranges: Iterable[OffsetRange], min_tasks: int | None, max_size: int | None) -> list[OffsetRange]:
     """One range for each task. Splits a range into equal parts if it is longer than `max_size`, or if there would be
-    fewer than `min_tasks` tasks."""
+    fewer than `min_tasks` tasks. The parts are those of Spark's KafkaOffsetRangeCalculator, rounding included. So the
+    number of tasks can differ a little from `min_tasks`."""
     max_size = max_size or MAX_RANGE_SIZE
-    found = [part for each in ranges if each.size > 0 for part in _cut(each, math.ceil(each.size / max_size))]
-    if min_tasks is None or len(found) >= min_tasks:
-        return found
-    total = sum(each.size for each in found)
-    # Ranges that are too small to be split keep their task; the others get the remaining tasks.
-    large = [each.size for each in found if each.size / total * min_tasks >= 1]
-    tasks_left, size_left = min_tasks - (len(found) - len(large)), sum(large)
+    found = [_cut(each, math.ceil(each.size / max_size)) for each in ranges if each.size > 0]
+    tasks = sum(map(len, found))
+    if min_tasks is None or tasks >= min_tasks:
+        return [part for parts in found for part in parts]
+    # The remaining tasks are for the large parts. One small part keeps all parts of its range as they are, as in Spark.
+    size = sum(part.size for parts in found for part in parts)
+    small = [[part for part in parts if _count_parts(part.size, size, min_tasks) == 1] for parts in found]
+    tasks_left = max(1, min_tasks - sum(map(len, small)))
+    size_left = size - sum(part.size for parts in small for part in parts)
+    return [
+        piece
+        for parts, stays in zip(found, small, strict=True)
+        for part in parts
+        for piece in ([part] if stays else _cut(part, _count_parts(part.size, size_left, tasks_left)))
+    ]
 
-    def count(size: int) -> int:
-        return 1 if size / total * min_tasks < 1 else max(1, round(size / size_left * tasks_left))
 
-    return [part for each in found for part in _cut(each, count(each.size))]
+def _count_parts(size: int, total: int, tasks: int) -> int:
+    """Rounds half up, as Java does. Python's round() rounds half to even."""
+    exact = size / total * tasks
+    return max(1, math.floor(exact) + (exact % 1 >= 0.5))
 
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    count = min(count, whole.size)
-    edges = [whole.start + whole.size * number // count for number in range(count + 1)]
-    return [OffsetRange(whole.tp, first, last) for first, last in pairwise(edges)]
+    found, start = [], whole.start
+    for left in range(min(count, whole.size), 0, -1):
+        end = start + (whole.end - start) // left
+        found.append(OffsetRange(whole.tp, start, end))
+        start = end
+    return found
