@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -17,13 +16,10 @@ from headrace.spark.versions import ReadAllAvailable
 from support.brokers.admin import Admin
 from support.brokers.produce import Outgoing, numbered, numbered_topic, write
 from support.spark.batches import Batches
-from support.spark.readers import Run
+from support.spark.readers import Runs
 from support.spark.streams import Stream, grid
 
 pytestmark = pytest.mark.timeout(300)
-
-Rows = list[tuple[int, int]]
-Runs = Callable[..., Run]
 
 
 @pytest.fixture
@@ -34,26 +30,10 @@ def topic(admin: Admin, servers: str) -> str:
 
 
 @pytest.fixture
-def new(servers: str, topic: str) -> Iterator[Runs]:
-    made: list[Run] = []
-
-    def make(**options: Any) -> Run:
-        made.append(Run(servers, {"subscribe": topic, **options}))
-        made[-1].begin()
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.stop()
-
-
-def rows(run: Run, end: dict[str, Any]) -> Rows:
-    return sorted(
-        place
-        for task in run.tasks(end)
-        for batch in run.reader.read(task)
-        for place in zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
-    )
+def runs(servers: str, topic: str) -> Iterator[Runs]:
+    runs = Runs(servers, topic)
+    yield runs
+    runs.stop()
 
 
 STARTS: dict[str, tuple[dict[str, str], int]] = {
@@ -68,25 +48,25 @@ STARTS: dict[str, tuple[dict[str, str], int]] = {
 @pytest.mark.parametrize("start", STARTS)
 class TestARepeatedFirstBatch:
     def test_it_fails_if_retention_has_deleted_its_first_records(
-        self, new: Runs, admin: Admin, topic: str, start: str
+        self, runs: Runs, admin: Admin, topic: str, start: str
     ) -> None:
         given, first = _with(topic, start)
-        end = new(**given).plan()
+        end = runs.new(**given).plan()
         admin.delete_records(topic, 6, partition=1)
         with pytest.raises(DataLossError, match=rf"1: the records from offset {first} to before 6 are no longer"):
-            rows(new(**given), end)
+            runs.new(**given).rows(end)
         expected = [(number, at) for number, low in ((0, first), (1, 6)) for at in range(low, 10)]
-        assert rows(new(failOnDataLoss="false", **given), end) == expected
+        assert runs.new(failOnDataLoss="false", **given).rows(end) == expected
 
     def test_it_starts_where_it_did_although_a_partition_was_added(
-        self, new: Runs, servers: str, admin: Admin, topic: str, start: str
+        self, runs: Runs, servers: str, admin: Admin, topic: str, start: str
     ) -> None:
         given, first = _with(topic, start)
-        end = new(**given).plan()
+        end = runs.new(**given).plan()
         admin.add_partitions(topic, 3)
         write(servers, topic, numbered(2, 2))
-        again = new(**given)
-        assert rows(again, end) == [(number, at) for number in range(2) for at in range(first, 10)]
+        again = runs.new(**given)
+        assert again.rows(end) == [(number, at) for number in range(2) for at in range(first, 10)]
         again.at, again._is_new = end, False
         assert again.trigger() == [(2, 0), (2, 1)]
 
@@ -97,17 +77,17 @@ def _with(topic: str, start: str) -> tuple[dict[str, str], int]:
 
 
 class TestTheNoteOfTheStart:
-    def test_other_options_do_not_move_the_start_of_a_batch_that_is_planned(self, new: Runs, topic: str) -> None:
-        end = new(startingOffsets=f'{{"{topic}":{{"0":3,"1":-1}}}}').plan()
+    def test_other_options_do_not_move_the_start_of_a_batch_that_is_planned(self, runs: Runs, topic: str) -> None:
+        end = runs.new(startingOffsets=f'{{"{topic}":{{"0":3,"1":-1}}}}').plan()
         for starting in ("earliest", "latest", f'{{"{topic}":{{"0":9,"1":9}}}}'):
-            assert rows(new(startingOffsets=starting), end) == [(0, at) for at in range(3, 10)]
+            assert runs.new(startingOffsets=starting).rows(end) == [(0, at) for at in range(3, 10)]
 
-    def test_a_query_from_the_beginning_has_spark_s_own_checkpoint(self, new: Runs, topic: str) -> None:
-        assert new().plan() == {topic: {"0": 10, "1": 10}}
+    def test_a_query_from_the_beginning_has_spark_s_own_checkpoint(self, runs: Runs, topic: str) -> None:
+        assert runs.new().plan() == {topic: {"0": 10, "1": 10}}
 
-    def test_it_is_in_the_end_of_the_first_batch_only(self, new: Runs, servers: str, topic: str) -> None:
+    def test_it_is_in_the_end_of_the_first_batch_only(self, runs: Runs, servers: str, topic: str) -> None:
         """To Spark's own source it is a topic without partitions."""
-        query = new(startingTimestamp="5000")
+        query = runs.new(startingTimestamp="5000")
         assert query.trigger() == [(number, at) for number in range(2) for at in range(4, 10)]
         noted = query.at
         assert noted is not None
@@ -117,22 +97,22 @@ class TestTheNoteOfTheStart:
         query.trigger()
         assert query.at == {topic: {"0": 11, "1": 10}}
 
-    def test_without_new_records_there_is_no_batch_that_only_removes_it(self, new: Runs) -> None:
-        query = new(startingTimestamp="5000")
+    def test_without_new_records_there_is_no_batch_that_only_removes_it(self, runs: Runs) -> None:
+        query = runs.new(startingTimestamp="5000")
         query.trigger()
         assert query.trigger() is None
 
-    def test_a_first_batch_of_an_unknown_start_is_refused(self, new: Runs, topic: str) -> None:
+    def test_a_first_batch_of_an_unknown_start_is_refused(self, runs: Runs, topic: str) -> None:
         """Spark's own source keeps its start in a file, which it does not show to others."""
         planned_by_spark = {topic: {"0": 10, "1": 10}}
         with pytest.raises(OptionError, match="does not say where it starts: Spark's own source planned it"):
-            rows(new(startingOffsets="latest"), planned_by_spark)
-        assert rows(new(), planned_by_spark) == grid(2, 10)
+            runs.new(startingOffsets="latest").rows(planned_by_spark)
+        assert runs.new().rows(planned_by_spark) == grid(2, 10)
 
 
-def test_a_single_batch_reads_everything_from_a_start_that_is_partly_latest(new: Runs, topic: str) -> None:
+def test_a_single_batch_reads_everything_from_a_start_that_is_partly_latest(runs: Runs, topic: str) -> None:
     """trigger(once=True), and availableNow before PySpark 4.2: there is no second batch."""
-    query = new(startingOffsets=f'{{"{topic}":{{"0":3,"1":-1}}}}')
+    query = runs.new(startingOffsets=f'{{"{topic}":{{"0":3,"1":-1}}}}')
     query.limit = ReadAllAvailable()
     assert query.trigger() == [(0, at) for at in range(3, 10)]
 

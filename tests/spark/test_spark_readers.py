@@ -18,25 +18,24 @@ from headrace.spark.driver.batch import BatchReader
 from headrace.spark.formats import TypedColumns
 from headrace.spark.offset_lookup import OffsetLookup
 from headrace.spark.offset_range import OffsetRange
-from headrace.spark.options.source import OptionError, SourceOptions
+from headrace.spark.options.source import SourceOptions
 from headrace.spark.source import HeadraceSource
 from headrace.spark.worker import reader as reading
 from headrace.spark.worker.rows import RowBuilder
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import Writer, numbered, write
 from support.harness.waiting import wait_for
-from support.spark.readers import Run
+from support.spark.readers import Run, Runs
 from support.spark.streams import grid
 
 pytestmark = pytest.mark.timeout(300)
 
 # All members leave properly, so no test waits for a session timeout.
 FAST = {"kafka.heartbeat.interval.ms": 100, "kafka.session.timeout.ms": 30_000}
+Make = Callable[..., Run]
 COOPERATIVE = {"kafka.partition.assignment.strategy": "cooperative-sticky"}
 
 OFFSETS = RowBuilder(StructType([StructField("offset", LongType())]), TypedColumns())
-
-Runs = Callable[..., Run]
 
 
 @pytest.fixture
@@ -48,22 +47,13 @@ def topic(admin: Admin, servers: str) -> str:
 
 @pytest.fixture
 def run(servers: str, topic: str) -> Iterator[Runs]:
-    made: list[Run] = []
-
-    def make(checkpoint: dict[str, Any] | None = None, **options: Any) -> Run:
-        given = {name.replace("__", "."): value for name, value in options.items()}
-        if not given.keys() & {"assign", "subscribePattern"}:
-            given.setdefault("subscribe", topic)
-        made.append(Run(servers, given, checkpoint))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.stop()
+    runs = Runs(servers, topic)
+    yield runs
+    runs.stop()
 
 
 @pytest.fixture
-def member(run: Runs) -> Runs:
+def member(run: Runs) -> Make:
     """Creates runs of queries that are members of one group."""
     group = unique("readers")
     return lambda checkpoint=None, **more: run(
@@ -71,78 +61,14 @@ def member(run: Runs) -> Runs:
     )
 
 
-def deleted(admin: Admin, topic: str, again: int | None = None) -> None:
-    """Delete the topic, and recreate it with `again` partitions if given."""
-    admin.delete(topic)
-    wait_for("the topic to be gone", lambda: not admin.is_there(topic))
-    if again is not None:
-        admin.recreate(topic, again)
-
-
-class TestLogsThatEndBeforeTheQuery:
-    def test_a_log_that_ends_before_the_checkpoint_is_not_read_again(self, run: Runs, topic: str) -> None:
-        ahead = {topic: {"0": 105, "1": 100}}
-        with pytest.raises(DataLossError, match=r"read to offset 105, but its log ends at 100: records were lost"):
-            run(ahead).to_the_end()
-        query = run(ahead, failOnDataLoss="false")
-        assert query.to_the_end() == []
-        assert query.at == {topic: {"0": 100, "1": 100}}, "it resumes at the log end, in Spark's own format"
-
-    def test_an_open_transaction_at_the_end_of_a_log_is_no_data_loss(
-        self, run: Runs, servers: str, admin: Admin, topic: str
-    ) -> None:
-        writer = Writer(servers, transactional_id=unique("tx"))
-        writer.producer.begin_transaction()
-        writer.send(topic, numbered(5))
-        writer.flush()
-        uncommitted = run()
-        assert len(uncommitted.to_the_end()) == 205
-        query = run(uncommitted.at, kafka__isolation__level="read_committed")
-        assert query.to_the_end() == []
-        writer.producer.commit_transaction(30)
-        admin.wait_end(topic, 106)
-        write(servers, topic, numbered(1))
-        assert query.at == uncommitted.at
-        assert run(query.at, kafka__isolation__level="read_committed").to_the_end() == [(0, 106)]
-
-    def test_a_recreated_topic_is_data_loss(self, run: Runs, servers: str, admin: Admin, topic: str) -> None:
-        before = {topic: {"0": 100, "1": 100}}
-        deleted(admin, topic, again=2)
-        write(servers, topic, numbered(5))
-        with pytest.raises(DataLossError, match="the topic was recreated"):
-            run(before).to_the_end()
-        query = run(before, failOnDataLoss="false")
-        query.begin()
-        assert query.trigger() == [], "the first batch only records the start"
-        again = run(query.at, failOnDataLoss="false")  # the query is restarted
-        assert again.to_the_end() == [(0, offset) for offset in range(5)]
-        assert again.at == {topic: {"0": 5, "1": 0}}
-
-    def test_a_deleted_topic_is_data_loss(self, run: Runs, admin: Admin, topic: str) -> None:
-        other = admin.create("stays")
-        before = {topic: {"0": 100, "1": 100}, other: {"0": 0}}
-        deleted(admin, topic)
-        query = run(before, subscribe=f"{topic},{other}", failOnDataLoss="false")
-        with pytest.raises(DataLossError, match="was deleted"):
-            run(before, subscribe=f"{topic},{other}").to_the_end()
-        assert query.to_the_end() == []
-        assert query.at == {other: {"0": 0}}
-
-    @pytest.mark.parametrize("fails", [True, False])
-    def test_a_start_beyond_the_end_of_the_log_is_refused(self, run: Runs, topic: str, fails: bool) -> None:
-        given = {"startingOffsets": f'{{"{topic}":{{"0":100,"1":101}}}}', "failOnDataLoss": fails}
-        with pytest.raises(OptionError, match=r"startingOffsets of read-.*-1 is 101, but its log ends at 100"):
-            run(**given).to_the_end()
-
-
 class TestMembersAndDataLoss:
     def test_a_recreated_topic_is_data_loss_for_a_member(
-        self, member: Runs, servers: str, admin: Admin, topic: str
+        self, member: Make, servers: str, admin: Admin, topic: str
     ) -> None:
         first = member()
         assert first.to_the_end() == grid(2, 100)
         first.stop()
-        deleted(admin, topic, again=2)
+        admin.remove(topic, again=2)
         write(servers, topic, numbered(5))
         failing = member(first.at)
         with pytest.raises(DataLossError, match="the topic was recreated"):
@@ -152,7 +78,7 @@ class TestMembersAndDataLoss:
         assert query.to_the_end() == [(0, offset) for offset in range(5)]
 
     def test_a_deleted_topic_is_data_loss_for_a_member(
-        self, member: Runs, servers: str, admin: Admin, topic: str
+        self, member: Make, servers: str, admin: Admin, topic: str
     ) -> None:
         """The query is a member and still owns the partitions. The other topic keeps being consumed."""
         other = admin.create("stays")
@@ -164,14 +90,14 @@ class TestMembersAndDataLoss:
         for each in (fails, continues):
             each.begin()
             _until_read(each, 205)
-        deleted(admin, topic)
+        admin.remove(topic)
         with pytest.raises(DataLossError, match="was deleted"):
             fails.trigger()
         write(servers, other, numbered(3))
         assert continues.trigger() == [(0, offset) for offset in range(5, 8)]
 
     def test_a_member_without_new_records_commits_the_offsets_of_its_checkpoint(
-        self, member: Runs, servers: str, topic: str
+        self, member: Make, servers: str, topic: str
     ) -> None:
         """The query was killed before it could commit, and there are no new records."""
         query = member({topic: {"0": 100, "1": 100}})
@@ -195,7 +121,7 @@ def _until_read(query: Run, count: int) -> None:
 
 class TestMembers:
     def test_min_offsets_per_trigger_does_not_delay_newly_assigned_partitions(
-        self, member: Runs, servers: str, topic: str
+        self, member: Make, servers: str, topic: str
     ) -> None:
         query = member(minOffsetsPerTrigger=1000, maxTriggerDelay="10m")
         with Consumer(bootstrap_servers=servers, group_id=query.reader._group_options.settings["group.id"]) as consumer:
@@ -211,7 +137,7 @@ class TestMembers:
         )
 
     def test_available_now_waits_for_the_partitions_of_a_cooperative_group(
-        self, member: Runs, servers: str, topic: str
+        self, member: Make, servers: str, topic: str
     ) -> None:
         """The first assignment of a new member is empty until others have revoked partitions."""
         query = member(**COOPERATIVE)
@@ -239,11 +165,11 @@ class TestMembers:
 
     @pytest.mark.parametrize("change", [str.upper, lambda topic: topic[1:]])
     def test_a_member_s_pattern_may_match_a_part_of_the_name_and_have_flags(
-        self, member: Runs, topic: str, change: Callable[[str], str]
+        self, member: Make, topic: str, change: Callable[[str], str]
     ) -> None:
         assert member(subscribePattern=f"(?i){change(topic)}$").to_the_end() == grid(2, 100)
 
-    def test_a_member_with_lanes_reads_the_newest_records_first(self, member: Runs, servers: str, topic: str) -> None:
+    def test_a_member_with_lanes_reads_the_newest_records_first(self, member: Make, servers: str, topic: str) -> None:
         """group.membership with enable.parallel.rebalance: the group assigns the partitions, both lanes are read."""
         lanes = {"enable.parallel.rebalance": "true", "maxOffsetsPerTrigger": 40}
         query = member({topic: {"0": 10, "1": 100}}, **lanes)
@@ -345,7 +271,7 @@ class TestRangesThatAreNotThere:
     ) -> None:
         options = options_of(servers, topic, failOnDataLoss=fails, **{"kafkaConsumer.pollTimeoutMs": 300})
         wanted = OffsetRange(TopicPartition(topic, 0), 0, 100)
-        deleted(admin, topic)
+        admin.remove(topic)
         if fails:
             with pytest.raises(DataLossError, match="was deleted, and its records from offset"):
                 rows(wanted, options)
@@ -400,7 +326,7 @@ class TestBatchTasks:
         starts = f'{{"{topic}":{{"0":60,"1":-2}}}}'
         query = BatchQuery(servers, topic, startingOffsets=starts)
         assert len(query.offsets(0)) == 40
-        deleted(admin, topic, again=2)
+        admin.remove(topic, again=2)
         write(servers, topic, numbered(5))
         with pytest.raises(DataLossError, match=r"should be read from offset 60, but its log ends at 5\."):
             query.offsets(0)

@@ -75,7 +75,7 @@ class OffsetLookup:
         names = None if isinstance(strategy, SubscribePatternStrategy) else strategy.names
         found, ends = self._connect(lambda timeout: topics_and_ends(self._consumer, names, known, timeout))
         if isinstance(strategy, SubscribePatternStrategy):
-            found = {name: found[name] for name in found if strategy.pattern.search(name) and not _is_internal(name)}
+            found = {name: found[name] for name in found if strategy.matches(name)}
         existing = {TopicPartition(topic, info.partition) for topic, infos in found.items() for info in infos}
         self._report_missing(found)
         return existing & strategy.partitions if isinstance(strategy, AssignStrategy) else existing, ends
@@ -121,6 +121,12 @@ class OffsetLookup:
             time.sleep(self._options.retry_interval)
             found = self.latest_offsets(known.keys())
         return found
+
+    def still_behind(self, known: Offsets) -> list[TopicPartition]:
+        """The partitions whose log still seems to end before `known`."""
+        if not known:
+            return []
+        return [tp for tp, end in self.confirm_latest_offsets(known).items() if end < known[tp]]
 
     def resolve(self, limit: OffsetRangeLimit, partitions: Collection[TopicPartition], which: str) -> Offsets:
         """The offsets that an option means (`which` is starting or ending). Raises OptionError if the option does not
@@ -209,10 +215,6 @@ class OffsetLookup:
         own, self._own = self._own, None
         if own is not None:
             own.close()
-
-
-def _is_internal(topic: str) -> bool:
-    return topic in ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 def _check_same(

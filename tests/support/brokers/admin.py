@@ -101,6 +101,13 @@ class Admin:
     def delete(self, name: str) -> None:
         self._client.delete_topics([name])[name].result(_TIMEOUT)
 
+    def remove(self, name: str, *, again: int | None = None) -> None:
+        """Delete a topic and wait until it is gone. Recreate it with `again` partitions, if given."""
+        self.delete(name)
+        wait_for("the topic to be gone", lambda: not self.is_there(name))
+        if again is not None:
+            self.recreate(name, again)
+
     def recreate(self, name: str, partitions: int = 1) -> None:
         """Create a topic with the name of a deleted one. The broker rejects it until the deletion is complete."""
         wait_for(f"the new topic {name}", lambda: self._is_created(name, partitions))

@@ -54,14 +54,18 @@ class Run:
         is_first, self._is_new = self._is_new, False
         if end == self.at and not is_first:
             return None
-        rows = [
+        rows = self.rows(end)
+        self.at = end
+        return rows
+
+    def rows(self, end: dict[str, Any]) -> list[PartitionAndOffset]:
+        """(partition, offset) of the rows of a batch up to `end`."""
+        return sorted(
             place
             for task in self.tasks(end)
             for batch in self.reader.read(task)
             for place in zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
-        ]
-        self.at = end
-        return sorted(rows)
+        )
 
     def to_the_end(self) -> list[PartitionAndOffset]:
         """Run to the end, as trigger AvailableNow does."""
@@ -73,6 +77,32 @@ class Run:
 
     def stop(self) -> None:
         self.reader.stop()
+
+
+class Runs:
+    """Creates runs that read a topic, and stops all of them. Two underscores in the name of an option are a dot."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        self._servers = servers
+        self._topic = topic
+        self._made: list[Run] = []
+
+    def __call__(self, checkpoint: dict[str, Any] | None = None, **options: Any) -> Run:
+        given = {name.replace("__", "."): value for name, value in options.items()}
+        if not given.keys() & {"assign", "subscribePattern"}:
+            given.setdefault("subscribe", self._topic)
+        self._made.append(Run(self._servers, given, checkpoint))
+        return self._made[-1]
+
+    def new(self, **options: Any) -> Run:
+        """A run without a checkpoint that has begun."""
+        run = self(**options)
+        run.begin()
+        return run
+
+    def stop(self) -> None:
+        for each in self._made:
+            each.stop()
 
 
 def _saved(offset: dict[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_restarted = True  # until the first batch is planned
         self._resumed: set[TopicPartition] = set()  # partitions that may jump to the end of their log (KIP-333)
         self._available_now_end: Offsets | None = None
+        self._absent: set[TopicPartition] = set()  # partitions whose absence was reported
         self._latest: Offsets | None = None
         self._metrics: dict[str, int] = {}
         self._clock = time.monotonic
@@ -138,7 +139,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if assignment is None:
             self._update_metrics_without_plan(before)
             return None
-        latest = {tp: end for tp, end in self._end_offsets().items() if assignment.is_readable(tp)}
+        existing = self._lookup.existing_end_offsets()
+        latest = {tp: end for tp, end in self._ends_to_read(before, existing).items() if assignment.is_readable(tp)}
+        self._report_absent(before, assignment, existing, latest)
+        if not latest and before.done and assignment.readable is None:
+            # An end without partitions would read all of them again when they are back.
+            self._update_metrics_without_plan(before)
+            return None
         begin, recreated = self._begin_of_batch(before, assignment, latest)
         assignment = dataclasses.replace(assignment, repositioned={**assignment.repositioned, **recreated})
         self._skip_deleted_backlog(begin)
@@ -164,24 +171,46 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schemas(offset, self._rows.typed)
         return Checkpoint.from_json(offset)
 
-    def _end_offsets(self) -> Offsets:
-        return self._lookup.existing_end_offsets() if self._available_now_end is None else self._available_now_end
+    def _ends_to_read(self, before: Checkpoint, existing: Offsets) -> Offsets:
+        """Those that exist now, but not beyond the ends at the start of an AvailableNow query."""
+        planned = self._available_now_end
+        if planned is None:
+            return existing
+        ahead = {tp: end for tp, end in planned.items() if tp in existing and existing[tp] < end}
+        for tp, log_ends in self._lookup.watermarks(self._lookup.still_behind(ahead)).items():
+            # A log that ends before what was read is looked at later.
+            read_to = before.done[tp].frontier if tp in before.done else 0
+            if read_to <= log_ends.high < ahead[tp]:
+                report_data_loss(
+                    f"{tp} ended at offset {ahead[tp]} when the query started, but its log ends at {log_ends.high} "
+                    f"now: records were lost, or the topic was recreated",
+                    self._options,
+                )
+                planned[tp] = log_ends.high  # reported once
+        return {tp: min(end, existing[tp]) if tp in ahead else end for tp, end in planned.items() if tp in existing}
+
+    def _report_absent(
+        self, before: Checkpoint, assignment: BatchAssignment, existing: Offsets, latest: Offsets
+    ) -> None:
+        """Partitions of the checkpoint that the query cannot read any more."""
+        absent = {tp for tp in before.done if assignment.is_readable(tp)} - latest.keys()
+        if assignment.readable is not None and self._available_now_end is not None:
+            absent -= existing.keys()  # a group may assign partitions that are newer than an AvailableNow query
+        for tp in sorted(absent - self._absent)[:1]:
+            if self._options.strategy.selects(tp):
+                found = f"{tp} was deleted, and some of its records may not have been read"
+            else:
+                found = f"{tp} is in the checkpoint, but the options do not select it any more: it is not read further"
+            report_data_loss(found, self._options)
+        self._absent = absent
 
     def _begin_of_batch(
         self, before: Checkpoint, assignment: BatchAssignment, latest: Offsets
     ) -> tuple[DoneOffsets, DoneOffsets]:
-        """Where a batch begins: where the last one ended, and new partitions at their beginning, without deleted ones.
+        """Where a batch begins: where the last one ended, and new partitions at their beginning, without absent ones.
         Also returns where recreated partitions begin in the batch after this one: a batch that read them now would
         end before it starts."""
         own = {tp: done for tp, done in before.done.items() if assignment.is_readable(tp)}
-        deleted = own.keys() - latest.keys()
-        if deleted and assignment.readable is not None and self._available_now_end is not None:
-            # A group may assign partitions that are newer than an AvailableNow query.
-            deleted -= self._lookup.existing_partitions()
-        if deleted:
-            report_data_loss(
-                f"{min(deleted)} was deleted, and some of its records may not have been read", self._options
-            )
         begin = {tp: done for tp, done in own.items() if tp in latest}
         recreated = self._handle_truncation(begin, latest)
         begin = {tp: done for tp, done in begin.items() if tp not in recreated}
@@ -194,8 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not behind:
             return {}
         recreated: DoneOffsets = {}
-        ends = self._lookup.confirm_latest_offsets(behind)
-        logs = self._lookup.watermarks([tp for tp, end in ends.items() if end < behind[tp]])
+        logs = self._lookup.watermarks(self._lookup.still_behind(behind))
         for tp, watermarks in logs.items():
             found = classify_truncation(tp, begin[tp], watermarks)
             if isinstance(found, Recreated):

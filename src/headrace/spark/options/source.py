@@ -28,6 +28,9 @@ from .parsers import (
 )
 from .parsers import OptionError as OptionError
 
+_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+"""A pattern does not select them."""
+
 # -- which partitions ----------------------------------------------------------------------------------------------
 
 
@@ -39,6 +42,9 @@ class AssignStrategy:
     def names(self) -> list[str]:
         return sorted({tp.topic for tp in self.partitions})
 
+    def selects(self, tp: TopicPartition) -> bool:
+        return tp in self.partitions
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubscribeStrategy:
@@ -48,10 +54,19 @@ class SubscribeStrategy:
     def names(self) -> list[str]:
         return list(self.topics)
 
+    def selects(self, tp: TopicPartition) -> bool:
+        return tp.topic in self.topics
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SubscribePatternStrategy:
     pattern: re.Pattern[str]
+
+    def matches(self, topic: str) -> bool:
+        return topic not in _INTERNAL_TOPICS and self.pattern.search(topic) is not None
+
+    def selects(self, tp: TopicPartition) -> bool:
+        return self.matches(tp.topic)
 
 
 @dataclasses.dataclass(frozen=True)
