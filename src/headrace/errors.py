@@ -148,7 +148,8 @@ class CorruptRecordError(HeadraceError):
 
 
 class RecordDecodeError(HeadraceError, ValueError):
-    """A record's key or value cannot be decoded. `field` is "key" or "value"; `reason` says what is wrong, and where.
+    """A record's key or value cannot be decoded. `field` is "key" or "value", or in Spark also "timestamp"; `reason`
+    says what is wrong, and where.
 
     The position of the consumer is not affected: decode the same records again with `errors="null"`, or skip this one.
     """

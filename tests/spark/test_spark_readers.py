@@ -12,18 +12,18 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace import Consumer, TopicPartition
-from headrace.errors import ClosedError
+from headrace.errors import ClosedError, RecordDecodeError
 from headrace.spark.data_loss import DataLossError
 from headrace.spark.driver.batch import BatchReader
 from headrace.spark.formats import TypedColumns
 from headrace.spark.offset_lookup import OffsetLookup
 from headrace.spark.offset_range import OffsetRange
-from headrace.spark.options.source import SourceOptions
+from headrace.spark.options.source import OptionError, SourceOptions
 from headrace.spark.source import HeadraceSource
 from headrace.spark.worker import reader as reading
 from headrace.spark.worker.rows import RowBuilder
 from support.brokers.admin import Admin, unique
-from support.brokers.produce import Writer, numbered, write
+from support.brokers.produce import Outgoing, Writer, numbered, write
 from support.harness.waiting import wait_for
 from support.spark.readers import Run, Runs
 from support.spark.streams import grid
@@ -331,9 +331,29 @@ class TestBatchTasks:
         with pytest.raises(DataLossError, match=r"should be read from offset 60, but its log ends at 5\."):
             query.offsets(0)
 
-    def test_an_ending_timestamp_before_the_start_reads_nothing(self, servers: str, topic: str) -> None:
-        starts = f'{{"{topic}":{{"0":60,"1":60}}}}'
-        assert BatchQuery(servers, topic, startingOffsets=starts, endingTimestamp="1").offsets(0) == []
+    def test_an_end_that_the_options_place_before_the_start_is_refused(
+        self, servers: str, admin: Admin, topic: str
+    ) -> None:
+        """As in Spark: "resolved start offset greater than end offset (without latest)"."""
+        starts = f'{{"{topic}":{{"0":60,"1":-2}}}}'
+        with pytest.raises(OptionError, match=r"mean offset 60 of read-.*-0 as the start, and offset 0 as the end"):
+            BatchQuery(servers, topic, startingOffsets=starts, endingTimestamp="1")
+        query = BatchQuery(servers, topic, startingOffsets=starts, endingTimestamp="9999999999999")
+        assert query.offsets(0) == list(range(60, 100)), "no record is that new: the end is that of the log"
+        late = {"startingTimestamp": "9999999999999", "startingOffsetsByTimestampStrategy": "latest"}
+        ends = f'{{"{topic}":{{"0":50,"1":50}}}}'
+        assert BatchQuery(servers, topic, endingOffsets=ends, **late).offsets(0) == []
+
+
+class TestTimestampsBeyondSparksType:
+    def test_a_record_with_one_fails_a_query_with_timestamps(self, servers: str, admin: Admin) -> None:
+        """SPARK-56243: nanoseconds instead of milliseconds, for example."""
+        topic = admin.create("nanoseconds", message_timestamp_after_max_ms=2**63 - 1)
+        nanoseconds = 1_712_345_678_123_456_789
+        write(servers, topic, [Outgoing(b"good", timestamp=1000), Outgoing(b"bad", timestamp=nanoseconds)])
+        with pytest.raises(RecordDecodeError, match=r"timestamp at offset 1 of nanoseconds-.*-0: it is beyond Spark's"):
+            BatchQuery(servers, topic).offsets(0)
+        assert BatchQuery(servers, topic, columns="offset,value").offsets(0) == [0, 1]
 
 
 class BatchQuery:

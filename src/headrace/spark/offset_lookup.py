@@ -143,6 +143,15 @@ class OffsetLookup:
             times = dict.fromkeys(partitions, limit.global_timestamp)
         return self._by_timestamp(times, falls_back=which == "ending" or self._options.falls_back_to_latest)
 
+    def is_certain(self, limit: OffsetRangeLimit, tp: TopicPartition) -> bool:
+        """Whether the option means a certain offset, and not the beginning or the end of the log, whatever that is."""
+        if isinstance(limit, EarliestOrLatest):
+            return False
+        if isinstance(limit, SpecificOffsets):
+            return limit.offsets[tp] >= 0
+        at = limit.timestamps[tp] if limit.global_timestamp is None else limit.global_timestamp
+        return self._retry(lambda: self._consumer.offsets_for_times({tp: at}))[tp] is not None
+
     def _resolve_specific(self, offsets: Mapping[TopicPartition, int], which: str) -> Offsets:
         earliest = self.earliest_offsets([tp for tp, at in offsets.items() if at == EARLIEST])
         latest = self.latest_offsets([tp for tp, at in offsets.items() if at == LATEST])

@@ -98,6 +98,18 @@ def test_assign_names_topics_with_partitions() -> None:
         (True, {"maxTriggerDelay": "soon"}, "is not a duration"),
         (True, {"maxOffsetsPerTriggerShares": "unfair"}, "fair or proportional"),
         (True, {"minPartitions": "x"}, "not an integer"),
+        (True, {"maxOffsetsPerTrigger": "abc"}, "maxOffsetsPerTrigger: 'abc' is not an integer"),
+        *(
+            (True, {name: text}, rf"{name.replace('__', '.')}: .* is not an integer")
+            for name in ("minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "fetchOffset__numRetries")
+            for text in (" 4 ", "4_000", "\u0664", "4.0", "")
+        ),
+        (True, {"maxOffsetsPerTrigger": "9" * 5000}, "999… is above the maximum"),
+        (True, {"kafka__enable.parallel.rebalance": "true"}, "an option of the source, use enable.parallel.rebalance"),
+        (True, {"kafka__parallel.rebalance.min.lag": "5"}, "use parallel.rebalance.min.lag"),
+        (True, {"kafka__commitOffsets": "true"}, "use commitOffsets"),
+        (False, {"kafka__group.membership": "true"}, "use group.membership"),
+        (False, {"maxOffsetsPerTrigger": "x", "minOffsetsPerTrigger": "6"}, "maxOffsetsPerTrigger: 'x'"),
         (True, {"startingOffset": "earliest"}, "did you mean startingOffsets"),
         (True, {"kafka__bootstrap_server": "x"}, "did you mean kafka.bootstrap.servers"),
         (True, {"bootstrap__servers": "x"}, "use kafka.bootstrap.servers"),
@@ -136,6 +148,16 @@ def test_starts_and_ends_that_are_in_order() -> None:
     options(streaming=False, startingOffsets=same, endingOffsets='{"t":{"0":9,"1":-1}}')
     options(streaming=False, startingOffsetsByTimestamp=same, endingOffsetsByTimestamp=same)
     options(streaming=False, startingTimestamp="9", endingTimestamp="8")  # Spark reads nothing in this case
+
+
+def test_a_batch_query_ignores_limits_of_micro_batches_whatever_they_are() -> None:
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        assert options(streaming=False, **{name: "abc"}).max_offsets is None
+
+
+def test_numbers_are_those_of_java() -> None:
+    found = options(minPartitions="+4", startingTimestamp=" 5 ")
+    assert (found.min_partitions, found.starting) == (4, SpecificTimestamps(5, {}))
 
 
 def test_a_number_alone_is_milliseconds() -> None:

@@ -23,6 +23,13 @@ from headrace.spark.source import HeadraceSource
 from headrace.spark.versions import ReadAllAvailable, ReadMaxRows
 from headrace.spark.worker.reader import create_task_consumer
 
+# Settings of the consumer that cannot be set behind `kafka.`
+OWN = {
+    "enable.auto.commit",
+    "enable.parallel.rebalance",
+    "parallel.rebalance.min.lag",
+    "parallel.rebalance.backlog.share",
+}
 BASE = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"}
 MEMBER = {"group.membership": "true", "kafka.group.id": "g"}
 LANES = {"enable.parallel.rebalance": "true"}
@@ -48,7 +55,7 @@ def _text(value: Any) -> str:
 @pytest.mark.pyspark("4.2")
 @pytest.mark.parametrize("make", [create_standalone_consumer, create_task_consumer, create_member_consumer])
 def test_every_setting_reaches_the_consumers(make: Callable[[Mapping[str, str]], Consumer]) -> None:
-    given = {name: value for name, value in default_settings().items() if name != "enable.auto.commit"}
+    given = {name: value for name, value in default_settings().items() if name not in OWN}
     assert len(given) > 40
     options = BASE | MEMBER | {f"kafka.{name}": value for name, value in given.items()}
     reader = HeadraceSource(options).streamReader(HeadraceSource(options).schema())
@@ -67,7 +74,7 @@ def test_every_setting_reaches_the_consumers(make: Callable[[Mapping[str, str]],
         ({"useuninterruptiblethread": "true"}, "useUninterruptibleThread"),
         ({"kafka.some.java.setting": "1", "wholly.other": "2"}, "kafka.some.java.setting, wholly.other"),
         ({"kafka.group.id": "g", "kafka.session.timeout.ms": "1000"}, "kafka.group.id, kafka.session.timeout.ms"),
-        ({"kafka.parallel.rebalance.min.lag": "5"}, "kafka.parallel.rebalance.min.lag"),
+        ({"kafka.poll.drain.strategy": "5"}, "kafka.poll.drain.strategy"),
         (LANES | {"maxOffsetsPerTriggerShares": "proportional"}, "maxOffsetsPerTriggerShares"),
         (
             SHARED | {"failOnDataLoss": "false", "kafka.isolation.level": "read_committed", "kafka.group.id": "g"},

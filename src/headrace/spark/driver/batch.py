@@ -32,7 +32,7 @@ from ..options.offset_limits import (
     is_resolved_by_tasks,
     restrict_to_partition,
 )
-from ..options.source import AssignStrategy, SourceOptions
+from ..options.source import AssignStrategy, OptionError, SourceOptions
 from ..worker.pickling import reduce_for_worker
 from ..worker.reader import borrow_consumer, read_range
 from ..worker.rows import RowBuilder
@@ -82,7 +82,19 @@ class BatchReader(DataSourceReader):
         selected = lookup.selected_partitions()
         starts = lookup.resolve(self._options.starting, selected, "starting")
         ends = lookup.resolve(self._options.ending, selected, "ending")
+        for tp in sorted(selected):
+            self._check_order(lookup, tp, starts[tp], ends[tp])
         return self._clip_to_logs(lookup, [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(selected)])
+
+    def _check_order(self, lookup: OffsetLookup, tp: TopicPartition, start: int, end: int) -> None:
+        """Raises OptionError, as Spark's own source does, if the options mean an end before the start. The end of the
+        log is not such an end."""
+        limits = (self._options.starting, self._options.ending)
+        if end < start and all(lookup.is_certain(limit, tp) for limit in limits):
+            raise OptionError(
+                f"The options mean offset {start} of {tp} as the start, and offset {end} as the end. Set an end that "
+                f"is not before the start"
+            )
 
     def _clip_to_logs(self, lookup: OffsetLookup, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """The part of the ranges that the logs have: the options may ask for more. (The tasks find out what is deleted
@@ -163,7 +175,9 @@ class BatchReader(DataSourceReader):
             end = self._end(lookup, tp)
         if task.resolves_start:
             start = self._start(lookup, tp)
-        elif end < start and (high := self._high_watermark(lookup, tp, start)) < start:
+        if task.resolves_start or task.resolves_end:
+            self._check_order(lookup, tp, start, end)
+        if not task.resolves_start and end < start and (high := self._high_watermark(lookup, tp, start)) < start:
             report_data_loss(f"{tp} should be read from offset {start}, but its log ends at {high}", self._options)
         return [OffsetRange(tp, start, end)]
 

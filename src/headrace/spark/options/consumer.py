@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ..._security.settings import FOREIGN, SYNONYMS
 from ...config.consumer import ConsumerConfig, dotted
 from ...errors import ConfigError
-from .parsers import OptionError
+from .parsers import GROUP_OPTIONS, OptionError
 
 DEFAULT_CLIENT_ID = "headrace-spark"
 """The client.id of a query's consumers, unless the user sets one."""
@@ -34,6 +34,7 @@ MEMBER_SETTINGS = (
     "group.remote.assignor",
 )
 """Settings of group members: only the driver's consumer uses them, with group.membership=true."""
+_OWN_OPTIONS = {name.lower(): name for name in GROUP_OPTIONS}
 UNUSED_SETTINGS = {
     *MEMBER_SETTINGS,
     "group.id",  # used by queries that commit or are members
@@ -41,11 +42,8 @@ UNUSED_SETTINGS = {
     "allow.auto.create.topics",
     "auto.commit.interval.ms",
     "commit.mode",
-    "enable.parallel.rebalance",
     "exclude.internal.topics",
     "max.poll.records",
-    "parallel.rebalance.backlog.share",
-    "parallel.rebalance.min.lag",
     "poll.drain.strategy",
     "revoke.mode",
 }
@@ -61,6 +59,8 @@ def consumer_settings(options: Mapping[str, str]) -> dict[str, str]:
         name = option.removeprefix("kafka.")
         if name in _REJECTED:
             raise OptionError(f"kafka.{name} is not supported: {_REJECTED[name]}")
+        if own := _OWN_OPTIONS.get(name):
+            raise OptionError(f"Unknown option kafka.{name}: it is an option of the source, use {own}")
         if name in UNUSED_SETTINGS:
             continue
         if name in CONSUMER_SETTINGS or name in SECURITY_SETTINGS:

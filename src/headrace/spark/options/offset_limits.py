@@ -65,7 +65,7 @@ def parse_limit(options: Mapping[str, str], which: str, default: OffsetRangeLimi
     """By Spark's precedence: one timestamp, timestamps by partition, offsets."""
     once, by_time, by_offset = f"{which}timestamp", f"{which}offsetsbytimestamp", f"{which}offsets"
     if once in options:
-        return SpecificTimestamps(parse_integer(options[once], KNOWN_OPTIONS[once], low=0), {})
+        return SpecificTimestamps(parse_integer(options[once].strip(), KNOWN_OPTIONS[once], low=0), {})
     if by_time in options:
         return SpecificTimestamps(None, _parse_by_partition(options[by_time], KNOWN_OPTIONS[by_time], low=0))
     value = options.get(by_offset, "").strip()

@@ -132,6 +132,9 @@ def check_names(given: Mapping[str, str], settings: Collection[str]) -> None:
 # -- values --------------------------------------------------------------------------------------------------------
 
 
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
 def parse_json_by_topic(text: str, name: str, example: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
@@ -143,13 +146,14 @@ def parse_json_by_topic(text: str, name: str, example: str) -> dict[str, Any]:
 
 
 def parse_integer(value: Any, name: str, low: int = 0) -> int:
-    """From text or JSON. In JSON, Python also converts 1.9 and true to integers, which are not offsets."""
+    """From text or JSON. As in Java: Python also accepts 1.9 and true in JSON, and spaces and underscores in text."""
+    is_integer = _INTEGER.fullmatch(value) if isinstance(value, str) else type(value) is int
+    if not is_integer:
+        raise OptionError(f"{name}: {short_repr(value)} is not an integer")
     try:
-        if isinstance(value, (bool, float)):
-            raise ValueError
         number = int(value)
-    except (TypeError, ValueError):
-        raise OptionError(f"{name}: {value!r} is not an integer") from None
+    except ValueError:  # more digits than Python converts
+        raise OptionError(f"{name}: {short_repr(value)} is above the maximum, {LAST_OFFSET}") from None
     if number < low:
         raise OptionError(f"{name}: {number} is below the minimum, {low}")
     if number > LAST_OFFSET:

@@ -101,8 +101,10 @@ class SourceOptions:
             _reject_ending(options)
         else:
             check_batch_limits(starting, ending)
-        min_offsets = parse_count(options, "minoffsetspertrigger")
-        max_offsets = parse_count(options, "maxoffsetspertrigger")
+        # As in Spark, a batch query ignores one of the two, whatever its value is.
+        are_parsed = streaming or {"minoffsetspertrigger", "maxoffsetspertrigger"} <= options.keys()
+        min_offsets = parse_count(options, "minoffsetspertrigger") if are_parsed else None
+        max_offsets = parse_count(options, "maxoffsetspertrigger") if are_parsed else None
         if min_offsets is not None and max_offsets is not None and min_offsets > max_offsets:
             raise OptionError(f"minOffsetsPerTrigger={min_offsets} is greater than maxOffsetsPerTrigger={max_offsets}")
         no_match = parse_choice(options, "startingoffsetsbytimestampstrategy", ("error", "latest"), "error")
@@ -116,7 +118,9 @@ class SourceOptions:
             fail_on_data_loss=fail_on_data_loss,
             max_offsets=max_offsets,
             min_offsets=min_offsets,
-            max_trigger_delay=parse_duration(options.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
+            max_trigger_delay=parse_duration(
+                options.get("maxtriggerdelay", "15m") if streaming else "15m", "maxTriggerDelay"
+            ),
             distribution=parse_choice(options, "maxoffsetspertriggershares", ("fair", "proportional"), "fair"),
             min_partitions=parse_count(options, "minpartitions"),
             max_records_per_partition=parse_count(options, "maxrecordsperpartition"),

@@ -32,9 +32,11 @@ class RowBuilder:
         return _unpickled, (self._schema, self.typed, self._is_permissive)
 
     def build(self, batch: pyarrow.RecordBatch, lane: str | None = None) -> pyarrow.RecordBatch:
-        """The records have one topic, and are at least one. Raises RecordDecodeError with mode=FAILFAST, and
-        SchemaRegistryError."""
+        """The records have one topic, and are at least one. Raises RecordDecodeError with mode=FAILFAST, and for a
+        timestamp that Spark cannot have; and SchemaRegistryError."""
         names = self._schema.names
+        if "timestamp" in names:
+            _check_timestamps(batch)
         if not self._decoded and lane is None:
             return batch.select(names)
         import pyarrow
@@ -69,6 +71,28 @@ class RowBuilder:
             # Not field(): a field of a null struct is null.
             return columns | dict(zip(struct_fields(each).names, column.flatten(), strict=True))
         return columns | {field: column}
+
+
+def _check_timestamps(batch: pyarrow.RecordBatch) -> None:
+    """A record has milliseconds, and Spark microseconds: the native module replaces what is too large by the largest
+    or smallest value. Like Spark's own source, a query fails, and does not return another time."""
+    import pyarrow
+    import pyarrow.compute as pc
+
+    times = batch.column("timestamp").cast(pyarrow.int64())
+    bounds = pc.min_max(times).as_py()
+    limits = [limit for limit in (-(2**63), 2**63 - 1) if limit in bounds.values()]
+    if not limits:
+        return
+    row = pc.index(times, limits[0]).as_py()
+    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    raise RecordDecodeError(
+        TopicPartition(topic, partition),
+        offset,
+        "timestamp",
+        "it is beyond Spark's type, which ends in the year 294247. To read the topic without timestamps, set the "
+        "option columns to the columns that you need, such as key,value",
+    )
 
 
 def _unpickled(schema: StructType, typed: TypedColumns, is_permissive: bool) -> RowBuilder:
