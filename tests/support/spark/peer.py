@@ -13,7 +13,7 @@ import pytest
 from benchmarks import spark_peer
 
 
-def run_beside_jvm(program: ModuleType, job: dict[str, Any]) -> Any:
+def run_beside_jvm(program: ModuleType, job: dict[str, Any], timeout: float = 900) -> Any:
     """What a program of `support.programs` prints as its last line: JSON. Its argument is the job, with the jars of the
     connector. Skips the test if the environment cannot be installed."""
     try:
@@ -25,7 +25,7 @@ def run_beside_jvm(program: ModuleType, job: dict[str, Any]) -> Any:
         env=peer.environment,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=timeout,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -10,6 +10,7 @@ def quiet_session(jars: str) -> SparkSession:
         SparkSession.builder.master("local[2]")
         .config("spark.jars", jars)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.host", "127.0.0.1")
