@@ -101,6 +101,10 @@ pub fn value(read: &Read, cursor: &mut Cursor<'_>, column: &mut Column) -> Resul
         (Read::Scaled { factor, is_int }, Values::Int64(values)) => {
             values.push(scaled(cursor, *factor, *is_int)?);
         }
+        (Read::TimeOfDay { read, end }, _) => {
+            value(read, cursor, column)?;
+            return check_time(column, *end);
+        }
         (Read::Float, Values::Float32(values)) => values.push(f32::from_le_bytes(cursor.array()?)),
         (Read::FloatToDouble, Values::Float64(values)) => {
             values.push(f64::from(f32::from_le_bytes(cursor.array()?)));
@@ -228,6 +232,25 @@ fn scaled(cursor: &mut Cursor<'_>, factor: i64, is_int: bool) -> Result<i64> {
         return Ok(value.div_euclid(-factor));
     }
     value.checked_mul(factor).ok_or_else(|| out_of_range(value))
+}
+
+/// Arrow, Python and Spark have no other times of a day. One such value would be an error of the whole column.
+fn check_time(column: &Column, end: i64) -> Result<()> {
+    let found = match &column.values {
+        Values::Int32(values) => values.last().map(|&value| i64::from(value)),
+        Values::Int64(values) => values.last().copied(),
+        _ => None,
+    };
+    match found {
+        Some(value) if (0..end).contains(&value) => Ok(()),
+        Some(value) => Err(out_of_day(value)),
+        None => Err(wrong_column()),
+    }
+}
+
+#[cold]
+pub fn out_of_day(value: i64) -> Fault {
+    Fault::new(format!("the time {value} is not within a day"))
 }
 
 #[cold]

@@ -10,6 +10,7 @@ use arrow_array::{
 use arrow_buffer::ScalarBuffer;
 
 use super::binary::{put_bytes, put_long};
+use super::decode::out_of_day;
 use super::schema::{Kind, Logical, Schema};
 use super::types::{UnionShape, arrow_type, union_shape};
 use crate::fault::{Fault, Result};
@@ -46,6 +47,9 @@ enum WriteKind<'a> {
     Boolean(&'a BooleanArray),
     Int(&'a [i32]),
     Long(&'a [i64]),
+    /// Times of a day, and the end of the day.
+    Time32(&'a [i32], i64),
+    Time64(&'a [i64], i64),
     Float(&'a [f32]),
     Double(&'a [f64]),
     Bytes(&'a BinaryArray),
@@ -115,6 +119,12 @@ impl<'a> Write<'a> {
         let kind = match (&schema.kind, schema.logical) {
             (Kind::Null, _) => WriteKind::Null,
             (Kind::Boolean, _) => WriteKind::Boolean(array.as_boolean_opt().ok_or_else(wrong)?),
+            (Kind::Int, Some(Logical::Time(per_second))) => {
+                WriteKind::Time32(numbers32(array).ok_or_else(wrong)?, 86_400 * per_second)
+            }
+            (Kind::Long, Some(Logical::Time(per_second))) => {
+                WriteKind::Time64(numbers64(array).ok_or_else(wrong)?, 86_400 * per_second)
+            }
             (Kind::Int, _) => WriteKind::Int(numbers32(array).ok_or_else(wrong)?),
             (Kind::Long, _) => WriteKind::Long(numbers64(array).ok_or_else(wrong)?),
             (Kind::Float, _) => {
@@ -228,6 +238,8 @@ impl<'a> Write<'a> {
             WriteKind::Boolean(values) => bytes.push(u8::from(values.value(row))),
             WriteKind::Int(values) => put_long(i64::from(values[row]), bytes),
             WriteKind::Long(values) => put_long(values[row], bytes),
+            WriteKind::Time32(values, end) => put_time(i64::from(values[row]), *end, bytes)?,
+            WriteKind::Time64(values, end) => put_time(values[row], *end, bytes)?,
             WriteKind::Float(values) => bytes.extend(values[row].to_le_bytes()),
             WriteKind::Double(values) => bytes.extend(values[row].to_le_bytes()),
             WriteKind::Bytes(values) => put_bytes(values.value(row), bytes),
@@ -317,6 +329,14 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
         count += 1;
     }
     (count == 32).then_some(found)
+}
+
+fn put_time(value: i64, end: i64, bytes: &mut Vec<u8>) -> Result<()> {
+    if !(0..end).contains(&value) {
+        return Err(out_of_day(value));
+    }
+    put_long(value, bytes);
+    Ok(())
 }
 
 fn write_duration(value: arrow_buffer::IntervalMonthDayNano, bytes: &mut Vec<u8>) -> Result<()> {

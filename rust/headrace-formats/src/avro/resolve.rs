@@ -31,6 +31,11 @@ pub enum Read {
         factor: i64,
         is_int: bool,
     },
+    /// A time of a day, as `read` reads it, which is not negative and less than `end`.
+    TimeOfDay {
+        read: Box<Read>,
+        end: i64,
+    },
     Float,
     Double,
     FloatToDouble,
@@ -258,6 +263,14 @@ fn mismatch<T>(writer: &Schema, reader: &Schema) -> Result<T> {
 }
 
 fn integers(writer: &Schema, reader: &Schema) -> Result<Read> {
+    let read = Box::new(plain_integers(writer, reader)?);
+    Ok(match reader.logical {
+        Some(Logical::Time(per_second)) => Read::TimeOfDay { read, end: 86_400 * per_second },
+        _ => *read,
+    })
+}
+
+fn plain_integers(writer: &Schema, reader: &Schema) -> Result<Read> {
     let is_int = matches!(writer.kind, Kind::Int);
     let to_int = matches!(reader.kind, Kind::Int);
     let times = |schema: &Schema| match schema.logical {
