@@ -5,7 +5,7 @@
 | bool, int8 to int64, float, double, string, binary, date, decimal up to 38 digits | the same |
 | uint8, uint16, uint32; uint64 | smallint, int, bigint; decimal(20,0) |
 | half float | float |
-| timestamp with a time zone; without | timestamp; timestamp_ntz. Nanoseconds are cut off to microseconds |
+| timestamp with a time zone; without | timestamp; timestamp_ntz. Nanoseconds are rounded down to microseconds |
 | time | bigint, the microseconds since midnight |
 | duration | interval day to second |
 | interval (Avro's duration) | struct<months int, days int, microseconds bigint> |
@@ -136,8 +136,8 @@ def to_spark(array: Any, wanted: Any) -> Any:
     if _types.is_time(given):
         return array.cast(pyarrow.time64("us"), safe=False).cast(pyarrow.int64())
     if _types.is_timestamp(given):
-        # Without a check, values that exceed the range would wrap. Nanoseconds never do, but lose digits.
-        return array.cast(wanted, safe=given.unit != "ns")
+        # The cast checks that values do not exceed the range. Nanoseconds never do, but lose digits.
+        return _microseconds(array).cast(wanted) if given.unit == "ns" else array.cast(wanted)
     return array.cast(wanted)
 
 
@@ -166,6 +166,15 @@ def from_spark(array: Any, wanted: Any) -> Any:
     if _types.is_map(given) and _types.is_map(wanted):
         return _map(array, wanted, from_spark)
     return array
+
+
+def _microseconds(array: Any) -> Any:
+    """Nanoseconds since 1970 as microseconds, rounded down as by Spark. A cast of Arrow rounds towards 1970."""
+    pc = pyarrow.compute
+    nanoseconds = array.cast(pyarrow.int64())
+    found = pc.divide(nanoseconds, 1000)
+    is_less = pc.less(nanoseconds, pc.multiply(found, 1000))
+    return pc.subtract(found, is_less.cast(pyarrow.int64()))
 
 
 def _is_interval(given: Any) -> bool:

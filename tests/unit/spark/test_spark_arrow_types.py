@@ -101,3 +101,13 @@ def test_columns_of_spark_become_those_of_a_format(given: Any, values: list[Any]
     there = to_spark(array, arrow_type(spark_type(given, "value")))
     for begin in range(len(values)):
         assert from_spark(there.slice(begin), given).equals(array.slice(begin))
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_nanoseconds_are_rounded_down_before_1970_too(zone: str | None) -> None:
+    given = [-(2**63), -1001, -1000, -999, -1, None, 0, 999, 1000, 2**63 - 1]
+    array = pa.array(given, pa.int64()).cast(pa.timestamp("ns", zone))
+    wanted = arrow_type(spark_type(array.type, "it"))
+    for found in (to_spark(array, wanted), pa.concat_arrays([to_spark(array.slice(n, 1), wanted) for n in range(10)])):
+        assert found.type == wanted
+        assert found.cast(pa.int64()).to_pylist() == [None if each is None else each // 1000 for each in given]
