@@ -9,8 +9,23 @@ from .._arguments import short_repr
 from ..errors import ConfigError
 from ._kernel import load_pyarrow
 
-_TOKEN = re.compile(r"\s*(?:(?P<name>[^\W\d]\w*|`(?:[^`]|``)+`)|(?P<number>\d+)|(?P<text>'[^']*')|(?P<sign>[<>(),:]))")
+_TOKEN = re.compile(
+    r"(?:\s|--[^\n]*|/\*.*?\*/)*(?:"
+    r"(?P<name>[^\W\d]\w*|`(?:[^`]|``)+`)|(?P<number>\d+)|(?P<sign>[<>(),:])|(?P<end>\Z)|"
+    r"(?P<text>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"))",
+    re.DOTALL,
+)
 _DEEPEST = 64
+_REFUSED = {
+    "INTERVAL": "JSON has no interval that all readers understand. Use STRING, and cast it in the query: "
+    "CAST(value.field AS INTERVAL DAY TO SECOND)",
+    "VARIANT": "Use STRING: it contains the JSON text of any value, and parse_json(value.field) makes a VARIANT of it",
+    "GEOGRAPHY": "Use STRING or BINARY, and convert it in the query",
+    "GEOMETRY": "Use STRING or BINARY, and convert it in the query",
+}
+_DEFAULT_COLLATION = "UTF8_BINARY"
+_MICROSECOND_DIGITS = 6
+_MOST_DIGITS_OF_SECOND = 9
 
 
 def parse_ddl(text: str) -> Any:
@@ -29,10 +44,12 @@ class _Tokens:
         self._text = text
         self._all: list[tuple[str, str]] = []
         at = 0
-        while at < len(text.rstrip()):
+        while True:
             match = _TOKEN.match(text, at)
             if match is None:
                 raise self._error(f"unexpected {short_repr(text[at:].strip()[:20])}")
+            if match.lastgroup == "end":
+                break
             self._all.append((str(match.lastgroup), match[match.lastgroup or 0]))
             at = match.end()
         self._at = 0
@@ -65,8 +82,12 @@ class _Tokens:
 
     def is_type(self) -> bool:
         """Whether the text is a type without a name."""
-        after = self._all[1][1] if len(self._all) > 1 else ""
-        return len(self._all) == 1 or after in ("<", "(")
+        if len(self._all) <= 1:
+            return bool(self._all)
+        first, second = (text.upper() for _, text in self._all[:2])
+        # Words that follow a type, and are no types themselves.
+        is_long_type = {"COLLATE": "STRING", "WITHOUT": "TIMESTAMP", "WITH": "TIMESTAMP"}.get(second) == first
+        return second in ("<", "(") or is_long_type
 
     def end(self) -> None:
         if self._at < len(self._all):
@@ -91,8 +112,10 @@ class _Tokens:
             self._take(":")
             data_type = self.type(depth)
             self._word("NOT", "NULL")  # of no use: what is missing in a record is null
-            if self._word("COMMENT"):
-                self._at += self._next()[0] == "text"
+            if self._word("COMMENT"):  # likewise
+                if self._next()[0] != "text":
+                    raise self._error(f"expected a text in quotes after COMMENT instead of {self._next()[1]!r}")
+                self._at += 1
             found.append(pyarrow.field(name, data_type))
             if not self._take(","):
                 break
@@ -128,11 +151,17 @@ class _Tokens:
                 return pyarrow.struct(self.fields(">", depth + 1))
             case "DECIMAL" | "DEC" | "NUMERIC":
                 return self._decimal()
-            case "CHAR" | "VARCHAR":
-                self._expect("(")
-                self._number()
-                self._expect(")")
+            case "STRING" | "CHAR" | "CHARACTER" | "VARCHAR":
+                if word != "STRING":
+                    self._length()
+                self._collation()
                 return pyarrow.string()
+            case "TIMESTAMP" | "TIMESTAMP_LTZ" | "TIMESTAMP_NTZ":
+                return self._timestamp(word)
+            case "TIME":
+                unit = "ns" if (self._length() or 0) > _MICROSECOND_DIGITS else "us"
+                self._word("WITHOUT", "TIME", "ZONE")
+                return pyarrow.time64(unit)
         simple = {
             "BOOLEAN": pyarrow.bool_,
             "BYTE": pyarrow.int8,
@@ -146,18 +175,47 @@ class _Tokens:
             "FLOAT": pyarrow.float32,
             "REAL": pyarrow.float32,
             "DOUBLE": pyarrow.float64,
-            "STRING": pyarrow.string,
             "BINARY": pyarrow.binary,
             "DATE": pyarrow.date32,
             "VOID": pyarrow.null,
         }
         if word in simple:
             return simple[word]()
-        if word in ("TIMESTAMP", "TIMESTAMP_LTZ"):
-            return pyarrow.timestamp("us", "UTC")
-        if word == "TIMESTAMP_NTZ":
-            return pyarrow.timestamp("us")
+        if word in _REFUSED:
+            raise self._error(f"the type {text} is not supported. {_REFUSED[word]}")
         raise self._error(f"there is no type {text}")
+
+    def _length(self) -> int | None:
+        """A number in parentheses, if it comes next."""
+        if not self._take("("):
+            return None
+        found = self._number()
+        self._expect(")")
+        return found
+
+    def _timestamp(self, word: str) -> Any:
+        pyarrow = load_pyarrow()
+        digits = self._length()
+        if digits is not None and digits > _MOST_DIGITS_OF_SECOND:
+            raise self._error(f"a timestamp has at most {_MOST_DIGITS_OF_SECOND} digits of a second, not {digits}")
+        unit = "ns" if (digits or 0) > _MICROSECOND_DIGITS else "us"
+        is_local = word == "TIMESTAMP_NTZ" or (word == "TIMESTAMP" and self._word("WITHOUT", "TIME", "ZONE"))
+        if word == "TIMESTAMP" and not is_local:
+            self._word("WITH", "LOCAL", "TIME", "ZONE")
+        return pyarrow.timestamp(unit, None if is_local else "UTC")
+
+    def _collation(self) -> None:
+        if not self._word("COLLATE"):
+            return
+        kind, text = self._next()
+        if kind != "name":
+            raise self._error(f"expected the name of a collation instead of {text!r}")
+        if text.upper() != _DEFAULT_COLLATION:
+            raise self._error(
+                f"the collation {text} is not supported: comparisons would ignore it. Use STRING, and collate it in "
+                f"the query: collate(value.field, '{text}')"
+            )
+        self._at += 1
 
     def _decimal(self) -> Any:
         precision, scale = 10, 0
