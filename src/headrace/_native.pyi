@@ -700,10 +700,11 @@ def schema_ids(cells: object, *, id_size: int) -> list[int]:
 class JsonDecoder:
     """Decodes JSON as columns of one type. Any number of threads may use it at a time."""
 
-    def __new__(cls, schema: object, *, id_size: int = 0) -> JsonDecoder:
+    def __new__(cls, schema: object, *, id_size: int = 0, timezone: str = "UTC") -> JsonDecoder:
         """`schema` is the result of `__arrow_c_schema__()`. Ids of `id_size` bytes are skipped; see `schema_ids`.
+        `timezone` is that of timestamps without a zone.
 
-        Raises TypeError for a type that JSON cannot be read as.
+        Raises TypeError for a type that JSON cannot be read as, and LookupError for an unknown time zone.
         """
 
     def decode(self, cells: object) -> tuple[ArrowArray, list[tuple[int, str]]]:

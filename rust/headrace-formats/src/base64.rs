@@ -2,35 +2,49 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Appends the bytes of `text`. None if it is not base64. The padding may be missing, and the alphabet be that for URLs.
+/// Appends the bytes of `text`. None if it is not base64. The padding of the last group may be missing, and the alphabet
+/// be that for URLs. As in Jackson, there may be blanks and line ends between groups of four letters, a padded group may
+/// be followed by others, and the bits that no byte of a padded group uses have no meaning.
 pub fn decode(text: &[u8], bytes: &mut Vec<u8>) -> Option<()> {
-    let text = match text {
-        [rest @ .., b'=', b'='] | [rest @ .., b'='] if text.len().is_multiple_of(4) => rest,
-        _ => text,
-    };
-    if text.len() % 4 == 1 {
-        return None;
-    }
-    let (mut pending, mut bits) = (0_u32, 0);
-    for &letter in text {
-        let value = match letter {
-            b'A'..=b'Z' => letter - b'A',
-            b'a'..=b'z' => letter - b'a' + 26,
-            b'0'..=b'9' => letter - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        pending = pending << 6 | u32::from(value);
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((pending >> bits) as u8);
-            pending &= (1 << bits) - 1;
+    let mut rest = text;
+    loop {
+        let blanks = rest.iter().take_while(|&&byte| byte <= b' ').count();
+        rest = &rest[blanks..];
+        if rest.is_empty() {
+            return Some(());
         }
+        let (group, after) = rest.split_at(rest.len().min(4));
+        rest = after;
+        let letters = match group {
+            [letters @ .., b'=', b'='] | [letters @ .., b'='] if group.len() == 4 => letters,
+            _ => group,
+        };
+        if letters.len() < 2 {
+            return None;
+        }
+        let mut bits = 0_u32;
+        for &letter in letters {
+            bits = bits << 6 | value_of(letter)?;
+        }
+        bits <<= 6 * (4 - letters.len());
+        let [_, found @ ..] = bits.to_be_bytes();
+        let (used, unused) = found.split_at(letters.len() - 1);
+        if group.len() < 4 && unused.iter().any(|&byte| byte != 0) {
+            return None; // neither padding nor the last bits say that this is base64
+        }
+        bytes.extend_from_slice(used);
     }
-    // The bits that no byte uses.
-    (pending == 0).then_some(())
+}
+
+fn value_of(letter: u8) -> Option<u32> {
+    Some(u32::from(match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' | b'-' => 62,
+        b'/' | b'_' => 63,
+        _ => return None,
+    }))
 }
 
 /// Appends the base64 of `bytes`, with padding.
@@ -64,8 +78,21 @@ mod tests {
                 assert_eq!(read, bytes.as_bytes());
             }
         }
-        for wrong in ["Z", "Zg=", "Zh==", "Z===", "=", "Zm9v=", "Zm 9v", "Zm9\n"] {
+        for wrong in
+            ["Z", "Zg=", "Z===", "=", "====", "Zm9v=", "Zm 9v", "Zm9\n", "Zm9vZ", "Zg==Z", "Zh", "Zm9vZm9"]
+        {
             assert_eq!(decode(wrong.as_bytes(), &mut Vec::new()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn groups_may_be_apart_and_padded() {
+        for (text, bytes) in
+            [("Zm9v\r\n YmFy ", "foobar"), ("Zg==Zg==", "ff"), (" ", ""), ("Zh==", "f"), ("Zm9-", "fo~")]
+        {
+            let mut read = Vec::new();
+            assert_eq!(decode(text.as_bytes(), &mut read), Some(()), "{text}");
+            assert_eq!(read, bytes.as_bytes(), "{text}");
         }
     }
 }

@@ -18,8 +18,10 @@ pub mod json;
 pub mod protobuf;
 pub mod rows;
 pub mod time;
+pub mod zone;
 
 pub use column::Column;
 pub use fault::Fault;
 pub use framing::Framing;
 pub use rows::{Decoded, EncodeError, decode_rows, encode_rows};
+pub use zone::{Zone, ZoneDatabase, ZoneSource};

@@ -96,13 +96,23 @@ mod tests {
     fn json_that_does_not_fit_into_a_column_is_an_error_of_its_record() {
         let text = format!("\"{}\"", "x".repeat(20_000));
         let cells = BinaryArray::from_iter_values([&text, &text, &text, &text, "\"small\""]);
-        let decoded = json::Decoder::new(&DataType::Utf8, Framing::None).unwrap().decode(&cells).unwrap();
+        let decoded = json::Decoder::new(&DataType::Utf8, Framing::None, json::Zones::default())
+            .unwrap()
+            .decode(&cells)
+            .unwrap();
         assert_eq!(decoded.errors.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [3]);
         assert_eq!(decoded.column.as_string::<i32>().value(4), "small");
         let items = format!("[{}]", vec!["null"; 40_000].join(","));
         let cells = BinaryArray::from_iter_values([&items, &items]);
         let list = DataType::new_list(DataType::Null, true);
-        check(&json::Decoder::new(&list, Framing::None).unwrap().decode(&cells).unwrap(), 1, 2);
+        check(
+            &json::Decoder::new(&list, Framing::None, json::Zones::default())
+                .unwrap()
+                .decode(&cells)
+                .unwrap(),
+            1,
+            2,
+        );
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn avro(writer: &str, reader: &str, records: &[&[u8]]) -> Decoded {
 
 fn json(data_type: DataType, records: &[&[u8]]) -> Decoded {
     let cells = BinaryArray::from_iter_values(records);
-    json::Decoder::new(&data_type, Framing::None).unwrap().decode(&cells).unwrap()
+    json::Decoder::new(&data_type, Framing::None, json::Zones::default()).unwrap().decode(&cells).unwrap()
 }
 
 fn assert_over(decoded: &Decoded) {

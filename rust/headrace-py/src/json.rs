@@ -1,11 +1,12 @@
 //! The Python classes for JSON.
 
-use headrace_formats::json::{self, Decoder};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use headrace_formats::json::{self, Decoder, Zones};
+use pyo3::exceptions::{PyLookupError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::arrow_source::{import_array, import_field, import_type};
 use crate::formats::{PyDecoded, PyEncoded, decoded, encoded, framing_of, import_cells, text_of};
+use crate::zones;
 
 #[pyclass(frozen, module = "headrace._native")]
 pub struct JsonDecoder(Decoder);
@@ -13,11 +14,17 @@ pub struct JsonDecoder(Decoder);
 #[pymethods]
 impl JsonDecoder {
     #[new]
-    #[pyo3(signature = (schema, *, id_size=0))]
-    fn new(schema: &Bound<'_, PyAny>, id_size: usize) -> PyResult<Self> {
+    #[pyo3(signature = (schema, *, id_size=0, timezone="UTC"))]
+    fn new(schema: &Bound<'_, PyAny>, id_size: usize, timezone: &str) -> PyResult<Self> {
         let data_type = import_type(schema)?;
         let framing = framing_of(id_size)?;
-        Decoder::new(&data_type, framing).map(Self).map_err(|error| PyTypeError::new_err(text_of(error)))
+        let database = zones::database();
+        let Some(default) = database.parse(timezone) else {
+            return Err(PyLookupError::new_err(timezone.to_owned()));
+        };
+        Decoder::new(&data_type, framing, Zones { default, database })
+            .map(Self)
+            .map_err(|error| PyTypeError::new_err(text_of(error)))
     }
 
     fn decode(&self, py: Python<'_>, cells: &Bound<'_, PyAny>) -> PyResult<PyDecoded> {

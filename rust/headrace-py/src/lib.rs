@@ -34,6 +34,7 @@ mod represent;
 mod rows;
 mod turns;
 mod window;
+mod zones;
 
 // Steps of the producer are atomic because of the GIL (see `direct.rs`). By default, PyO3 declares that a module does
 // not need it, and a free-threaded Python (3.14t) would run without it. With this, that Python switches the GIL on.

@@ -16,6 +16,7 @@ from ._json_schema import field_of
 from ._kernel import JsonDecoder, as_cells, decoded, encode_json, encoded, load_pyarrow
 from ._registry import RegisteredSchema, Registry
 from ._subjects import SubjectSchemas, is_registry
+from ._zones import names
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,6 +38,9 @@ class Json(Format):
 
     With a registry, records have Confluent's `framing` by default, without one they have `none`. `subject` is
     `<topic>-value` or `<topic>-key` by default.
+
+    `timezone` is the zone of timestamps without a zone, in columns of instants (`timestamp`): a name such as
+    `Europe/Berlin`, or an offset such as `+01:00`.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Json(Format):
         *,
         subject: str | None = None,
         framing: str | None = None,
+        timezone: str = "UTC",
     ) -> None:
         self._subjects: SubjectSchemas | None = None
         self._field: Any = None  # the type, with the rules for writing
@@ -59,16 +64,22 @@ class Json(Format):
             self._type = nullable(self._field.type)
         self._framing_name = framing or ("none" if self._subjects is None else "confluent")
         self._framing = framing_of(self._framing_name)
+        self._timezone = timezone
         if self._type is not None:
             self._decoder(self._type)  # raises if JSON cannot be read as this type
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._subjects, self._field, self._given, self._framing_name)
+        return _restore, (self._subjects, self._field, self._given, self._framing_name, self._timezone)
 
     def __repr__(self) -> str:
         framing = "" if self._framing_name == "none" else f", framing={self._framing_name!r}"
+        timezone = "" if self._timezone == "UTC" else f", timezone={self._timezone!r}"
         given = self._given if isinstance(self._given, str) or self._subjects is not None else str(self._type)
-        return f"Json({given!r}{framing})"
+        return f"Json({given!r}{framing}{timezone})"
+
+    def with_timezone(self, timezone: str) -> Json:
+        """The same format with another zone."""
+        return _restore(self._subjects, self._field, self._given, self._framing_name, timezone)
 
     def arrow_type(self, source: Source) -> pyarrow.DataType:
         if self._subjects is None:
@@ -99,15 +110,16 @@ class Json(Format):
         return encoded(encode_json(values, capsule, id_size=self._framing.id_size, schema_id=schema_id), source)
 
     def _decoder(self, data_type: Any) -> JsonDecoder:
-        return _decoder(data_type, self._framing.id_size)
+        # Without instants, no zone is needed, and no database of zones.
+        return _decoder(data_type, self._framing.id_size, self._timezone if _has_instants(data_type) else "UTC")
 
 
-def _restore(subjects: SubjectSchemas | None, field: Any, given: Any, framing: str) -> Json:
+def _restore(subjects: SubjectSchemas | None, field: Any, given: Any, framing: str, timezone: str) -> Json:
     if subjects is None:
-        restored = Json(field.type, framing=framing)
+        restored = Json(field.type, framing=framing, timezone=timezone)
         restored._field = field
     else:
-        restored = Json(subjects.registry, framing=framing)
+        restored = Json(subjects.registry, framing=framing, timezone=timezone)
         restored._subjects = subjects
     restored._given = given
     return restored
@@ -129,11 +141,24 @@ def _field_of(schema: Any) -> Any:
 
 # Decoders are immutable, and used by any thread.
 @lru_cache(maxsize=64)
-def _decoder(data_type: Any, id_size: int) -> JsonDecoder:
+def _decoder(data_type: Any, id_size: int, timezone: str) -> JsonDecoder:
     try:
-        return JsonDecoder(data_type.__arrow_c_schema__(), id_size=id_size)
+        return JsonDecoder(data_type.__arrow_c_schema__(), id_size=id_size, timezone=timezone)
+    except LookupError:
+        hint = "" if names() else ". This machine has no time-zone database: pip install tzdata"
+        raise ConfigError(
+            f"timezone={short_repr(timezone)} is unknown. Use a name such as Europe/Berlin, or an offset such as "
+            f"+01:00{hint}"
+        ) from None
     except TypeError as error:
         raise ConfigError(f"cannot read JSON as {data_type}: {error}") from None
+
+
+def _has_instants(data_type: Any) -> bool:
+    types = load_pyarrow().types
+    if types.is_timestamp(data_type):
+        return data_type.tz is not None
+    return any(_has_instants(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 @lru_cache(maxsize=64)

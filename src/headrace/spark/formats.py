@@ -21,6 +21,7 @@ from .._format import Format, Source
 from ..errors import ConfigError, HeadraceError, SchemaRegistryError
 from .options.formats import LATEST_VERSION, FieldOptions, FormatOptions
 from .options.parsers import OptionError
+from .time_zone import default_time_zone
 
 if TYPE_CHECKING:
     from ..formats._registry import RegisteredSchema, Registry
@@ -56,6 +57,8 @@ class TypedColumns:
     """The typed columns of a query. Without a format there are none."""
 
     fields: tuple[TypedField, ...] = ()
+    default_time_zone: str = "UTC"
+    """Of a session that does not set one, on the driver."""
 
     def of(self, name: str) -> TypedField | None:
         return next((each for each in self.fields if each.options.field == name), None)
@@ -108,7 +111,8 @@ def resolve_formats(
             raise
         except (ConfigError, ImportError) as error:
             raise OptionError(f"{field.field}.format={field.kind}: {error}") from error
-    return TypedColumns(tuple(found))
+    needs_zone = any(each.options.kind == "json" and each.options.time_zone is None for each in found)
+    return TypedColumns(tuple(found), default_time_zone() if needs_zone else "UTC")
 
 
 def pinned_options(typed: TypedColumns) -> dict[str, str]:
@@ -208,6 +212,13 @@ def _make_json(
 
     if isinstance(text, bytes):
         raise OptionError(f"{field.field}.schema is not text in UTF-8")
+    if field.time_zone is not None:
+        if written is not None:
+            raise OptionError(
+                f"{field.field}.timeZone is for reading only: the sink writes every timestamp with its zone, as UTC. "
+                "Remove it"
+            )
+        named |= {"timezone": field.time_zone}
     if text is not None:
         return Json(text, **({"framing": "confluent"} if registry is not None else {}) | named)
     if registry is not None:
@@ -232,6 +243,15 @@ def _read_schema(given: str, option: str) -> str | bytes:
         return data.decode()
     except UnicodeDecodeError:
         return data
+
+
+def in_time_zone(each: TypedField, zone: str) -> TypedField:
+    """The field with the time zone of a session, unless its options name one. Raises ConfigError."""
+    from ..formats import Json
+
+    if not isinstance(each.format, Json) or each.options.time_zone is not None:
+        return each
+    return dataclasses.replace(each, format=each.format.with_timezone(zone))
 
 
 # -- the registry --------------------------------------------------------------------------------------------------

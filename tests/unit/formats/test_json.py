@@ -211,7 +211,7 @@ def test_bad_values_have_a_reason(type_name, text, expected):
     [
         "", " ", "{", "}", '{"x"}', '{"x":}', '{"x":1,}', '{"x":1 "y":2}', '{"x":1}}', '{"x":1} x', "[1]", '"text"',
         "1",
-        '{x:1}', "{'x':1}", '{"y":[1,2}', '{"y":{"z":1]}', '{"y":nul}', '{"y":"\x01"}', '{"y":[1,]}', '{"y":01}',
+        '{x:1}', "{'x\":1}", '{"y":[1,2}', '{"y":{"z":1]}', '{"y":nul}', '{"y":"\x01"}', '{"y":[1,]}', '{"y":01}',
         "// {}",
         '{"y":1e}', '{"y":"\\q"}', '{"y":"\\u12"}',
     ],
@@ -396,7 +396,9 @@ def test_random_damage_is_an_error_or_what_json_loads_reads(record, data):
     try:
         loaded = json.loads(bytes(text).decode("utf-8-sig"))
     except ValueError:
-        assert result.errors.keys() == {0}
+        # Spark's rules allow some more.
+        is_more = any(each in text for each in (b"'", b"INF", b"+Infinity"))
+        assert is_more or result.errors.keys() == {0}
         return
     # Only types without conversions: a string column, for example, also accepts numbers.
     if not result.errors and loaded is not None:

@@ -55,9 +55,75 @@ pub fn parse_decimal(text: &[u8], precision: u8, scale: i8) -> Option<i128> {
     Some(if is_negative { -value } else { value })
 }
 
+/// A number in quotes, in JSON's grammar. As Spark (Java's `BigDecimal`), it may begin with `+` or zeros, have no digits
+/// before or after the point, and commas between thousands. None if it is not a number.
+pub fn parse_quoted(text: &[u8]) -> Option<Vec<u8>> {
+    let mut number = Vec::with_capacity(text.len());
+    let unsigned = match text {
+        [b'-', rest @ ..] => {
+            number.push(b'-');
+            rest
+        }
+        [b'+', rest @ ..] => rest,
+        _ => text,
+    };
+    let end = unsigned.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(unsigned.len());
+    let (mantissa, exponent) = unsigned.split_at(end);
+    let point = mantissa.iter().position(|&byte| byte == b'.').unwrap_or(mantissa.len());
+    let (whole, fraction) = (&mantissa[..point], mantissa.get(point + 1..).unwrap_or_default());
+    if whole.len() + fraction.len() == 0 || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    for (index, group) in whole.split(|&byte| byte == b',').enumerate() {
+        // "1,5" may be a decimal comma: only groups of thousands are certain.
+        let is_group = if index == 0 { group.len() <= 3 || !whole.contains(&b',') } else { group.len() == 3 };
+        let is_empty = group.is_empty() && whole.contains(&b',');
+        if !is_group || is_empty || !group.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        number.extend_from_slice(group);
+    }
+    number.push(b'.');
+    number.extend_from_slice(fraction);
+    if let [letter, digits @ ..] = exponent {
+        let unsigned = digits.strip_prefix(b"+").or_else(|| digits.strip_prefix(b"-")).unwrap_or(digits);
+        if unsigned.is_empty() || !unsigned.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        number.push(*letter);
+        number.extend_from_slice(digits);
+    }
+    Some(number)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parse_decimal;
+    use super::{parse_decimal, parse_quoted};
+
+    #[test]
+    fn decimals_in_quotes_are_those_of_java() {
+        let parse = |text: &str| parse_decimal(&parse_quoted(text.as_bytes())?, 12, 2);
+        for (text, hundredths) in [
+            ("1.5", 150),
+            ("+1.5", 150),
+            ("-.5", -50),
+            ("1.", 100),
+            ("007.5", 750),
+            ("1,000", 100_000),
+            ("-12,345,678.505", -1_234_567_851),
+            ("1E+2", 10_000),
+            (".5e1", 500),
+            ("00000000000000000000000000000000000000000001", 100),
+        ] {
+            assert_eq!(parse(text), Some(hundredths), "{text}");
+        }
+        for wrong in [
+            "", ".", "+", "-", "1,5", "1,00", "1,0000", ",100", "1000,000", "1,", "1.000,5", "1,000,", "--1",
+            "1.5.5", "e5", "1e", "1e+", "1e5.0", " 1", "1 ", "0x10", "1d", "NaN", "\u{663}",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn decimals_are_exact() {

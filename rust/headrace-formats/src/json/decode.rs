@@ -1,11 +1,12 @@
 //! From bytes to columns.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow_array::{Array, BinaryArray};
 use arrow_schema::{ArrowError, DataType, TimeUnit};
 
-use super::decimal::parse_decimal;
+use super::decimal::{parse_decimal, parse_quoted};
 use super::plan::{ItemNode, Node, StructNode};
 use super::scan::{Cursor, Number, unescape};
 use crate::base64;
@@ -14,7 +15,8 @@ use crate::column::{ByteValues, Column, MapValues, Values};
 use crate::fault::{Fault, Result};
 use crate::framing::Framing;
 use crate::rows::{Decoded, decode_rows};
-use crate::time::{parse_date, parse_time, parse_timestamp, per_second};
+use crate::time::{in_units, parse_date, parse_time, parse_timestamp, per_second};
+use crate::zone::{WrittenZone, Zone, ZoneDatabase};
 
 /// Reads JSON as columns of one type.
 pub struct Decoder {
@@ -22,14 +24,30 @@ pub struct Decoder {
     node: Node,
     framing: Framing,
     free_width: usize,
+    zones: Zones,
+}
+
+/// How to read timestamps that are instants.
+pub struct Zones {
+    /// Of a timestamp without a zone.
+    pub default: Arc<Zone>,
+    /// For timestamps that name a zone.
+    pub database: Arc<ZoneDatabase>,
+}
+
+impl Default for Zones {
+    /// UTC, and no zones with a name.
+    fn default() -> Self {
+        Self { default: Arc::new(Zone::fixed(0)), database: Arc::default() }
+    }
 }
 
 impl Decoder {
     /// The error names a type that cannot be read from JSON. The schema ids of a framing are skipped: the text says
     /// everything.
-    pub fn new(data_type: &DataType, framing: Framing) -> Result<Self, ArrowError> {
+    pub fn new(data_type: &DataType, framing: Framing, zones: Zones) -> Result<Self, ArrowError> {
         let (node, free_width) = (Node::new(data_type)?, free_width(data_type));
-        Ok(Self { data_type: data_type.clone(), node, framing, free_width })
+        Ok(Self { data_type: data_type.clone(), node, framing, free_width, zones })
     }
 
     pub fn decode(&self, cells: &BinaryArray) -> Result<Decoded, ArrowError> {
@@ -42,7 +60,8 @@ impl Decoder {
                 check_utf8(bytes)?;
             }
             let budget = Budget::of(bytes, self.free_width);
-            let mut reader = Reader { cursor: Cursor::new(bytes), budget, scratch: &mut scratch };
+            let mut reader =
+                Reader { cursor: Cursor::new(bytes), budget, zones: &self.zones, scratch: &mut scratch };
             reader.value(&self.node, column)?;
             reader.cursor.end()
         })
@@ -67,6 +86,7 @@ fn check_utf8(bytes: &[u8]) -> Result<()> {
 struct Reader<'a, 's> {
     cursor: Cursor<'a>,
     budget: Budget,
+    zones: &'s Zones,
     /// The text of a string with escapes.
     scratch: &'s mut Vec<u8>,
 }
@@ -187,7 +207,7 @@ impl<'a> Reader<'a, '_> {
 
     /// The name of a field, without quotes and escapes.
     fn name(&mut self) -> Result<&[u8]> {
-        if self.cursor.peek() != Some(b'"') {
+        if !self.cursor.is_at_string() {
             return Err(self.cursor.invalid("a name in quotes"));
         }
         let quoted = self.cursor.string()?;
@@ -272,7 +292,7 @@ impl<'a> Reader<'a, '_> {
 
     #[inline]
     fn text(&mut self, values: &mut ByteValues) -> Result<()> {
-        if self.cursor.peek() != Some(b'"') {
+        if !self.cursor.is_at_string() {
             let begin = self.cursor.position();
             self.cursor.skip_value()?;
             return values.push(self.cursor.since(begin));
@@ -288,7 +308,7 @@ impl<'a> Reader<'a, '_> {
     /// A string as it is, or without its escapes.
     #[inline]
     fn plain_string(&mut self, expected: &str) -> Result<&[u8]> {
-        if self.cursor.peek() != Some(b'"') {
+        if !self.cursor.is_at_string() {
             return Err(self.cursor.mismatch(expected));
         }
         self.name()
@@ -326,12 +346,12 @@ impl<'a> Reader<'a, '_> {
     fn float(&mut self) -> Result<f64> {
         match self.cursor.peek() {
             Some(b'0'..=b'9') => Ok(float_of(&self.cursor.number()?)),
-            Some(b'-' | b'N' | b'I') => match self.cursor.non_finite() {
+            Some(b'-' | b'+' | b'N' | b'I') => match self.cursor.non_finite() {
                 Some(value) => Ok(value),
                 None if self.cursor.peek() == Some(b'-') => Ok(float_of(&self.cursor.number()?)),
                 None => Err(self.cursor.mismatch("a number")),
             },
-            Some(b'"') => self.quoted_float(),
+            Some(b'"' | b'\'') => self.quoted_float(),
             _ => Err(self.cursor.mismatch("a number")),
         }
     }
@@ -354,43 +374,53 @@ impl<'a> Reader<'a, '_> {
         let value = self.float()?;
         // Rounded once, from the text: twice, by way of 64 bits, may give another number.
         let text = std::str::from_utf8(self.cursor.since(begin)).ok();
-        Ok(text.and_then(|text| text.parse().ok()).filter(|_| value.is_finite()).unwrap_or(value as f32))
+        Ok(text
+            .and_then(|text| text.parse().ok())
+            .filter(|_| value.is_finite() && value != 0.0)
+            .unwrap_or(value as f32))
     }
 
     fn decimal(&mut self, precision: u8, scale: i8) -> Result<i128> {
         let found: &[u8] = match self.cursor.peek() {
             Some(b'-' | b'0'..=b'9') => self.cursor.number()?.text,
-            Some(b'"') => {
-                let text = self.name()?;
-                let mut inside = Cursor::new(text);
-                // Nothing before it (a new cursor skips a byte order mark), and nothing after it.
-                let is_number = matches!(text.first(), Some(b'-' | b'0'..=b'9'))
-                    && inside.number().is_ok()
-                    && inside.position() == text.len();
-                if !is_number {
-                    let shown = abbreviated(text);
-                    return Err(Fault::new(format!("expected a number, found the string {shown}")));
-                }
-                text
-            }
+            Some(b'"' | b'\'') => return self.quoted_decimal(precision, scale),
             _ => return Err(self.cursor.mismatch("a number")),
         };
-        parse_decimal(found, precision, scale).ok_or_else(|| {
-            Fault::new(format!("{} does not fit into decimal({precision},{scale})", abbreviated(found)))
-        })
+        parse_decimal(found, precision, scale).ok_or_else(|| misfit(found, precision, scale))
+    }
+
+    fn quoted_decimal(&mut self, precision: u8, scale: i8) -> Result<i128> {
+        let text = self.name()?;
+        let Some(number) = parse_quoted(text) else {
+            let shown = abbreviated(text);
+            return Err(Fault::new(format!("expected a number, found the string {shown}")));
+        };
+        parse_decimal(&number, precision, scale).ok_or_else(|| misfit(text, precision, scale))
     }
 
     fn timestamp(&mut self, unit: TimeUnit, has_zone: bool) -> Result<i64> {
+        let zones = self.zones;
         let text = self.plain_string("a string with a timestamp")?;
         let Some(written) = parse_timestamp(text) else {
             return Err(Fault::new(format!("{} is not a timestamp in ISO 8601", abbreviated(text))));
         };
-        if written.has_zone && !has_zone {
+        let seconds = match written.zone {
+            _ if !has_zone => written.seconds,
+            None => zones.default.to_utc(written.seconds),
+            Some(WrittenZone::Offset(offset)) => written.seconds - i64::from(offset),
+            Some(WrittenZone::Name(name)) => match zones.database.find(name) {
+                Some(zone) => zone.to_utc(written.seconds),
+                None => {
+                    let shown = abbreviated(text);
+                    return Err(Fault::new(format!("{shown} has the time zone {name:?}, which is unknown")));
+                }
+            },
+        };
+        if written.zone.is_some() && !has_zone {
             let reason = "has a time zone, and the timestamps of this column have none";
             return Err(Fault::new(format!("{} {reason}", abbreviated(text))));
         }
-        written
-            .in_units(unit)
+        in_units(seconds, written.nanoseconds, unit)
             .ok_or_else(|| Fault::new(format!("{} is out of range of the timestamp", abbreviated(text))))
     }
 
@@ -429,6 +459,9 @@ fn last_key(keys: &Column) -> String {
 
 #[inline(always)]
 fn float_of(number: &Number<'_>) -> f64 {
+    if number.is_integer && number.mantissa == 0 && number.is_exact {
+        return 0.0; // -0 is an integer, and so is not the negative zero -0.0; as in Spark, and in Python
+    }
     const POWERS: [f64; 23] = [
         1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17,
         1e18, 1e19, 1e20, 1e21, 1e22,
@@ -440,6 +473,11 @@ fn float_of(number: &Number<'_>) -> f64 {
         return if number.is_negative { -value } else { value };
     }
     std::str::from_utf8(number.text).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
+}
+
+#[cold]
+fn misfit(text: &[u8], precision: u8, scale: i8) -> Fault {
+    Fault::new(format!("{} does not fit into decimal({precision},{scale})", abbreviated(text)))
 }
 
 #[cold]

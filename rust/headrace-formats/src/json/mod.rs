@@ -10,10 +10,10 @@
 //! | a field twice | the last one wins, as in Spark; likewise the keys of a map |
 //! | any value, for text | its JSON text, as in Spark |
 //! | a number, for an integer | must be written without point and exponent, and fit |
-//! | a number, for a decimal | exact, rounded half up to the scale as in Spark; also in quotes |
+//! | a number, for a decimal | exact, rounded half up to the scale as in Spark; also in quotes, as Java's BigDecimal |
 //! | "NaN", "Infinity", "-Infinity", also without quotes, for a float | that number |
 //! | a string, for binary | base64 |
-//! | a string, for a date or time | ISO 8601; a timestamp without a zone is UTC |
+//! | a string, for a date or time | ISO 8601; a timestamp without a zone has the zone of [`Zones`] |
 
 mod decimal;
 mod decode;
@@ -21,5 +21,5 @@ mod encode;
 mod plan;
 mod scan;
 
-pub use decode::Decoder;
+pub use decode::{Decoder, Zones};
 pub use encode::{JSON_TEXT, OPTIONAL, encode};

@@ -1,7 +1,7 @@
 //! The syntax of JSON (RFC 8259): a cursor over the bytes of one record.
 //!
-//! Numbers may also be NaN, Infinity and -Infinity, as Python writes them and Spark reads them. Nothing else is
-//! accepted beyond the RFC, except for a byte order mark at the beginning.
+//! Beyond the RFC, it accepts what Spark reads: NaN, Infinity and -Infinity (as Python writes them), +Infinity, +INF and
+//! -INF, and strings and names in single quotes. And a byte order mark at the beginning.
 
 use crate::fault::{Fault, Result};
 
@@ -114,10 +114,10 @@ impl<'a> Cursor<'a> {
     /// The text is JSON, but of another type.
     #[cold]
     pub fn mismatch(&self, expected: &str) -> Fault {
-        let words = ["true", "false", "null", "NaN", "Infinity"];
+        let words = ["true", "false", "null", "NaN", "Infinity", "+INF", "+Infinity"];
         let rest = &self.bytes[self.at..];
         match self.peek() {
-            Some(b'"' | b'{' | b'[' | b'-' | b'0'..=b'9') => {}
+            Some(b'"' | b'\'' | b'{' | b'[' | b'-' | b'0'..=b'9') => {}
             _ if words.iter().any(|word| rest.starts_with(word.as_bytes())) => {}
             _ => return self.invalid("a value"),
         }
@@ -129,21 +129,29 @@ impl<'a> Cursor<'a> {
         let is_word = |word: &str| rest.starts_with(word.as_bytes());
         match rest.first() {
             None => "the end".into(),
-            Some(b'"') => "a string".into(),
+            Some(b'"' | b'\'') => "a string".into(),
             Some(b'{') => "an object".into(),
             Some(b'[') => "an array".into(),
             Some(b'-' | b'0'..=b'9') => "a number".into(),
             Some(_) if is_word("true") || is_word("false") => "a boolean".into(),
             Some(_) if is_word("null") => "null".into(),
-            Some(_) if is_word("NaN") || is_word("Infinity") => "a number".into(),
+            Some(_) if ["NaN", "Infinity", "+INF", "+Infinity"].into_iter().any(is_word) => "a number".into(),
             Some(byte) if byte.is_ascii_graphic() => format!("'{}'", char::from(*byte)),
             Some(byte) => format!("the byte 0x{byte:02x}"),
         }
     }
 
+    #[inline(always)]
+    pub fn is_at_string(&self) -> bool {
+        matches!(self.peek(), Some(b'"' | b'\''))
+    }
+
     /// A string, from its first quote on.
     #[inline(always)]
     pub fn string(&mut self) -> Result<Quoted<'a>> {
+        if self.peek() == Some(b'\'') {
+            return self.single_quoted();
+        }
         debug_assert_eq!(self.peek(), Some(b'"'));
         let begin = self.at + 1;
         let mut at = begin;
@@ -160,6 +168,33 @@ impl<'a> Cursor<'a> {
             }
             match self.bytes.get(at) {
                 Some(b'"') => break,
+                Some(b'\\') => {
+                    has_escapes = true;
+                    at += 2;
+                }
+                Some(0..0x20) => {
+                    self.at = at;
+                    return Err(self.invalid("a string without control characters"));
+                }
+                Some(_) => at += 1,
+                None => {
+                    self.at = self.bytes.len();
+                    return Err(self.invalid("the end of a string"));
+                }
+            }
+        }
+        self.at = at + 1;
+        Ok(Quoted { raw: &self.bytes[begin..at], has_escapes })
+    }
+
+    #[cold]
+    fn single_quoted(&mut self) -> Result<Quoted<'a>> {
+        let begin = self.at + 1;
+        let mut at = begin;
+        let mut has_escapes = false;
+        loop {
+            match self.bytes.get(at) {
+                Some(b'\'') => break,
                 Some(b'\\') => {
                     has_escapes = true;
                     at += 2;
@@ -244,8 +279,14 @@ impl<'a> Cursor<'a> {
 
     /// NaN, Infinity or -Infinity, if it comes next.
     pub fn non_finite(&mut self) -> Option<f64> {
-        let words =
-            [(&b"NaN"[..], f64::NAN), (b"Infinity", f64::INFINITY), (b"-Infinity", f64::NEG_INFINITY)];
+        let words = [
+            (&b"NaN"[..], f64::NAN),
+            (b"Infinity", f64::INFINITY),
+            (b"-Infinity", f64::NEG_INFINITY),
+            (b"+Infinity", f64::INFINITY),
+            (b"-INF", f64::NEG_INFINITY),
+            (b"+INF", f64::INFINITY),
+        ];
         words.iter().find(|(word, _)| self.take_text(word)).map(|(_, value)| *value)
     }
 
@@ -260,7 +301,7 @@ impl<'a> Cursor<'a> {
         }
         self.skip_space();
         match self.peek() {
-            Some(b'"') => {
+            Some(b'"' | b'\'') => {
                 let quoted = self.string()?;
                 if quoted.has_escapes { check_escapes(quoted.raw) } else { Ok(()) }
             }
@@ -271,7 +312,7 @@ impl<'a> Cursor<'a> {
                 }
                 loop {
                     self.skip_space();
-                    if self.peek() != Some(b'"') {
+                    if !self.is_at_string() {
                         return Err(self.invalid("a name in quotes"));
                     }
                     let name = self.string()?;
@@ -300,7 +341,7 @@ impl<'a> Cursor<'a> {
             Some(b't') if self.take_text(b"true") => Ok(()),
             Some(b'f') if self.take_text(b"false") => Ok(()),
             Some(b'n') if self.take_text(b"null") => Ok(()),
-            Some(b'N' | b'I' | b'-') if self.non_finite().is_some() => Ok(()),
+            Some(b'N' | b'I' | b'-' | b'+') if self.non_finite().is_some() => Ok(()),
             Some(b'-' | b'0'..=b'9') => self.number().map(drop),
             _ => Err(self.invalid("a value")),
         }
@@ -330,7 +371,7 @@ pub fn unescape(raw: &[u8], text: &mut Vec<u8>) -> Result<()> {
         let (escape, after) = rest[plain + 1..].split_first().ok_or_else(|| invalid_escape("\\"))?;
         rest = after;
         text.push(match escape {
-            b'"' | b'\\' | b'/' => *escape,
+            b'"' | b'\'' | b'\\' | b'/' => *escape,
             b'b' => 8,
             b'f' => 12,
             b'n' => b'\n',

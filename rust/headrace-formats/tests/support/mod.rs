@@ -56,7 +56,7 @@ pub const GOOD_JSON: &[u8] = br#"{"f0":true,"f1":-7,"f2":18446744073709551615,"f
 "other":[{"deep":[[1]]}]}"#;
 
 static JSON: LazyLock<json::Decoder> =
-    LazyLock::new(|| json::Decoder::new(&JSON_TYPE, Framing::None).unwrap());
+    LazyLock::new(|| json::Decoder::new(&JSON_TYPE, Framing::None, json::Zones::default()).unwrap());
 
 pub fn check_json(data: &[u8]) {
     let cells = BinaryArray::from_opt_vec(vec![Some(GOOD_JSON), Some(data), None, Some(GOOD_JSON)]);

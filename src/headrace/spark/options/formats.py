@@ -8,6 +8,7 @@
       value.message          protobuf: the name of the message
       value.framing          how records contain the id of their schema
       value.flatten          the fields of the struct are columns of their own
+      value.timeZone         json: the zone of timestamps without a zone; by default that of the session
     schema.registry.…        url, login and TLS of the registry
     auto.register.schemas    the sink registers value.schema if it is missing
     mode                     FAILFAST, or PERMISSIVE: records that cannot be decoded are null, with a reason
@@ -47,6 +48,7 @@ class FieldOptions:
     message: str | None
     framing: str | None
     flatten: bool
+    time_zone: str | None
 
     @property
     def is_pinned(self) -> bool:
@@ -97,7 +99,11 @@ def secret_format_options(given: Mapping[str, str]) -> list[str]:
 
 
 def _parse_field(options: Mapping[str, str], field: FieldName) -> FieldOptions | None:
-    given = {name: options[f"{field}.{name}"].strip() for name in FIELD_FORMAT_OPTIONS if f"{field}.{name}" in options}
+    given = {
+        name: options[f"{field}.{name}".lower()].strip()
+        for name in FIELD_FORMAT_OPTIONS
+        if f"{field}.{name}".lower() in options
+    }
     for name, text in given.items():
         if not text:
             raise OptionError(f"{field}.{name} is empty. Set it, or remove it")
@@ -113,6 +119,8 @@ def _parse_field(options: Mapping[str, str], field: FieldName) -> FieldOptions |
         raise OptionError(f"{field}.framing={framing!r} must be one of {', '.join(FRAMINGS)}")
     if "message" in given and kind != "protobuf":
         raise OptionError(f"{field}.message is for {field}.format=protobuf only. Remove it")
+    if "timeZone" in given and kind != "json":
+        raise OptionError(f"{field}.timeZone is for {field}.format=json only. Remove it")
     pins = [name for name in ("schema", "schema.version", "schema.id") if name in given]
     if len(pins) > 1:
         raise OptionError(f"Only one of these options can be set: {', '.join(f'{field}.{name}' for name in pins)}")
@@ -127,6 +135,7 @@ def _parse_field(options: Mapping[str, str], field: FieldName) -> FieldOptions |
         message=given.get("message"),
         framing=None if framing is None else framing.lower(),
         flatten=parse_boolean(options, f"{field}.flatten"),
+        time_zone=given.get("timeZone"),
     )
 
 

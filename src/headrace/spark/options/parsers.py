@@ -38,6 +38,7 @@ FIELD_FORMAT_OPTIONS = (
     "message",
     "framing",
     "flatten",
+    "timeZone",
 )
 REGISTRY_OPTIONS = (
     "schema.registry.url",

@@ -10,8 +10,9 @@ from pyspark.sql.types import StructType
 from ..._format import Source
 from ...errors import RecordDecodeError
 from ...types import TopicPartition
-from ..formats import TypedColumns, TypedField, struct_fields
+from ..formats import TypedColumns, TypedField, in_time_zone, struct_fields
 from ..schema import LANE, error_column
+from ..time_zone import session_time_zone
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,6 +28,7 @@ class RowBuilder:
         names = set(schema.names)
         # A key or value that is in no column of the query is not decoded.
         self._decoded = [each for each in typed.fields if names & _columns_of(each)]
+        self._time_zone: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self._schema, self.typed, self._is_permissive)
@@ -41,12 +43,20 @@ class RowBuilder:
             return batch.select(names)
         import pyarrow
 
+        self._follow_session()
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         if lane is not None:
             columns[LANE] = pyarrow.repeat(pyarrow.scalar(lane, pyarrow.string()), batch.num_rows)
         for each in self._decoded:
             columns |= self._decode(each, batch)
         return pyarrow.RecordBatch.from_arrays([columns[name] for name in names], names=names)
+
+    def _follow_session(self) -> None:
+        """The session's time zone may be set between two actions: only tasks know it."""
+        zone = session_time_zone() or self.typed.default_time_zone
+        if zone != self._time_zone:
+            self._decoded = [in_time_zone(each, zone) for each in self._decoded]
+            self._time_zone = zone
 
     def _decode(self, each: TypedField, batch: pyarrow.RecordBatch) -> dict[str, Any]:
         """The columns of a key or value, and of the reasons."""
