@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
@@ -108,4 +109,30 @@ class TestStreams:
         assert values(servers, topic) == before
         write(servers, source, numbered(100, 1))
         copy.run()
+        assert values(servers, topic) == sorted(row.value or b"" for row in oracle_rows(servers, source, PARTITIONS))
+
+    def test_a_second_query_with_the_same_sink_is_refused(
+        self, spark: SparkSession, servers: str, admin: Admin, tmp_path: Path
+    ) -> None:
+        source, topic, sink = admin.create("once-source", PARTITIONS), admin.create("once", PARTITIONS), unique("sink")
+        write(servers, source, numbered(50))
+        first = Copy(spark, servers, source, topic, tmp_path / "first", sinkId=sink)
+        first.run()
+        with pytest.raises(PySparkException, match="belongs to another query"):
+            Copy(spark, servers, source, topic, tmp_path / "second", sinkId=sink).run()
+        write(servers, source, numbered(50, 1))
+        first.run()
+        assert values(servers, topic) == sorted(row.value or b"" for row in oracle_rows(servers, source, PARTITIONS))
+
+    def test_a_checkpoint_keeps_its_sink_until_the_user_names_the_first_batch_of_another(
+        self, spark: SparkSession, servers: str, admin: Admin, tmp_path: Path
+    ) -> None:
+        source, topic, sink = admin.create("once-source", PARTITIONS), admin.create("once", PARTITIONS), unique("sink")
+        write(servers, source, numbered(50))
+        Copy(spark, servers, source, topic, tmp_path, sinkId=sink).run(1000)
+        write(servers, source, numbered(50, 1))
+        with pytest.raises(PySparkException, match=r"sinkId='another-.*' has no decision about the batches") as caught:
+            Copy(spark, servers, source, topic, tmp_path, sinkId=f"another-{sink}").run(1000)
+        [number] = set(re.findall(r"set firstBatchId=(\d+)", str(caught.value)))
+        Copy(spark, servers, source, topic, tmp_path, sinkId=f"another-{sink}", firstBatchId=number).run(1000)
         assert values(servers, topic) == sorted(row.value or b"" for row in oracle_rows(servers, source, PARTITIONS))

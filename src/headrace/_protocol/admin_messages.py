@@ -8,6 +8,7 @@ DESCRIBE_GROUPS = Api(15, "DescribeGroups", 5, 6)
 LIST_GROUPS = Api(16, "ListGroups", 4, 5)
 CREATE_TOPICS = Api(19, "CreateTopics", 7, 7)
 DELETE_TOPICS = Api(20, "DeleteTopics", 6, 6)
+DESCRIBE_ACLS = Api(29, "DescribeAcls", 2, 3)
 DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 4, 4)
 DELETE_GROUPS = Api(42, "DeleteGroups", 2, 2)
 INCREMENTAL_ALTER_CONFIGS = Api(44, "IncrementalAlterConfigs", 1, 1)
@@ -23,6 +24,7 @@ ADMIN_APIS = (
     LIST_GROUPS,
     CREATE_TOPICS,
     DELETE_TOPICS,
+    DESCRIBE_ACLS,
     DESCRIBE_CONFIGS,
     DELETE_GROUPS,
     INCREMENTAL_ALTER_CONFIGS,

@@ -29,6 +29,8 @@ from .transaction_coordinator import TransactionCoordinator
 
 Reply = Callable[[Any], None]
 NODES = (1, 2, 3)
+REMOVES_GROUPS = 60.0
+"""Seconds between two checks for groups without offsets (offsets.retention.check.interval.ms)."""
 _NO_LEADER = -1
 
 
@@ -57,6 +59,7 @@ class Brokers:
         self.features = {"transaction.version": transaction_version}
         self.groups: dict[str, GroupOffsets] = {}
         last_epoch = dice.choice((3, 30_000, 30_000))
+        self.checks_rights = last_epoch > 3  # by chance, too
         self.transactions = TransactionCoordinator(self.loop.time, self._write_marker, last_epoch)
         self.error_rate = 0.0
         self.largest_batch = 2**31
@@ -66,10 +69,16 @@ class Brokers:
         self._coordinators: dict[tuple[int, str], int] = {}
         self._loading: dict[tuple[int, str], float] = {}
         self._sweep()
+        self._remove_empty_groups()
 
     def _sweep(self) -> None:
         self.transactions.abort_overdue()
         self.loop.call_later(1.0, self._sweep)
+
+    def _remove_empty_groups(self) -> None:
+        for group in self.groups.values():
+            group.remove_if_empty()
+        self.loop.call_later(REMOVES_GROUPS, self._remove_empty_groups)
 
     def log(self, topic: str, partition: int = 0) -> PartitionLog:
         return self.partitions[TopicPartition(topic, partition)].log
@@ -283,6 +292,13 @@ class Brokers:
             return Body(groups=[Body(group_id=name, error_code=code, topics=[])])
         group = self.group(name)
         unstable = E.unstable_offset_commit if fields["require_stable"] and group.pending else E.none
+        if asked["topics"] is None:
+            found = group.committed or {TopicPartition("none", 0): (-1, "")}
+        else:
+            named = [
+                TopicPartition(each["name"], number) for each in asked["topics"] for number in each["partition_indexes"]
+            ]
+            found = {tp: group.committed.get(tp, (-1, "")) for tp in named}
         topics = [
             Body(
                 name=tp.topic,
@@ -290,9 +306,23 @@ class Brokers:
                     Body(partition_index=tp.partition, error_code=unstable, committed_offset=offset, metadata=metadata)
                 ],
             )
-            for tp, (offset, metadata) in (group.committed or {TopicPartition("none", 0): (-1, "")}).items()
+            for tp, (offset, metadata) in found.items()
         ]
         return Body(groups=[Body(group_id=name, error_code=E.none, topics=topics)])
+
+    def _DescribeGroups(self, node: int, version: int, fields: Mapping[str, Any]) -> Body:
+        (name,) = fields["groups"]
+        code = self._not_coordinating(node, 0, name)
+        exists = self.group(name).exists
+        code = code or (E.none if exists else E.group_id_not_found)
+        return Body(groups=[Body(error_code=code, group_state="Empty" if exists else "Dead")])
+
+    def _DescribeAcls(self, node: int, version: int, fields: Mapping[str, Any]) -> Body:
+        return Body(error_code=E.none if self.checks_rights else E.security_disabled)
+
+    def _ConsumerGroupDescribe(self, node: int, version: int, fields: Mapping[str, Any]) -> Body:
+        (name,) = fields["group_ids"]
+        return Body(groups=[Body(error_code=self._not_coordinating(node, 0, name) or E.group_id_not_found)])
 
     # -- Produce -------------------------------------------------------------------------------------------------
 

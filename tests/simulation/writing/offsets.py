@@ -14,12 +14,14 @@ Offsets = dict[TopicPartition, tuple[int, str]]
 
 @dataclasses.dataclass(eq=False)
 class GroupOffsets:
-    """Without members, anybody may commit."""
+    """Without members, anybody may commit. The group exists from its first offset on, even if that one is aborted,
+    until the broker finds it empty."""
 
     committed: Offsets = dataclasses.field(default_factory=dict)
     pending: dict[int, Offsets] = dataclasses.field(default_factory=dict)  # by producer id
     generation: int = -1
     members: dict[str, list[TopicPartition]] = dataclasses.field(default_factory=dict)
+    exists: bool = False
 
     def add(self, identity: ProducerIdentity, member: str, generation: int, offsets: Offsets) -> int:
         if member or self.members:
@@ -28,9 +30,14 @@ class GroupOffsets:
             if generation != self.generation:
                 return E.illegal_generation
         self.pending.setdefault(identity.producer_id, {}).update(offsets)
+        self.exists = True
         return E.none
 
     def end(self, identity: ProducerIdentity, *, commits: bool) -> None:
         offsets = self.pending.pop(identity.producer_id, {})
         if commits:
             self.committed.update(offsets)
+
+    def remove_if_empty(self) -> None:
+        if not (self.committed or self.pending or self.members):
+            self.exists = False

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from headrace._aio.produce.transaction_admin import TransactionAdmin
+from headrace._machines.produce.idempotence import ProducerIdentity
 from headrace._machines.produce.open_transaction import OpenTransaction
 from headrace._protocol.messages import Api
 from headrace.errors import HeadraceError
@@ -26,7 +27,14 @@ from headrace.spark import producer_access
 from headrace.spark.sink import transactional_task
 from headrace.spark.sink.brokers import BrokerCoordination
 from headrace.spark.sink.exactly_once import ExactlyOnceDriver
-from headrace.spark.sink.protocol import BatchPlan, LostTransactionsError, TaskTransaction, is_decided
+from headrace.spark.sink.protocol import (
+    BatchDecision,
+    BatchPlan,
+    LostTransactionsError,
+    TaskTransaction,
+    decode_decision,
+)
+from headrace.spark.sink.verdicts import Batch, judge_batch
 
 from .client import SimulatedProducer
 from .connections import simulated
@@ -175,6 +183,20 @@ def _patched() -> Iterator[None]:
         access.hand_over, access.ask_coordinators, access.has_stray_init = functions
 
 
+class WatchedDriver(ExactlyOnceDriver):
+    """Only a timeout can make it withdraw a decision, although nothing is lost by it."""
+
+    world: World
+
+    def _record(self, identity: ProducerIdentity, decision: BatchDecision) -> ProducerIdentity:
+        offsets = self.world.brokers.group(SINK).committed
+        found = decode_decision([metadata for _, metadata in offsets.values()], SINK)
+        if found is not None and decision == found.withdrawn():
+            self.world.note("withdraws", found.batch)
+            self.world.check(self.world.brokers.transactions.timeouts > 0, "a decision is withdrawn without a timeout")
+        return super()._record(identity, decision)
+
+
 class Query:
     """A checkpoint, and the drivers that run from it."""
 
@@ -218,11 +240,11 @@ class Query:
                 tasks = self._write(plan, batch)
                 self._pause(0.0, 0.1, 20.0)
                 if dice.random() < 0.1:
-                    self._zombies.append(functools.partial(driver.commit, plan, QUERY, batch, tasks))
+                    self._zombies.append(functools.partial(driver.commit, plan, Batch(QUERY, batch), tasks))
                     world.note(process.name, "becomes a zombie")
                     return
                 try:
-                    driver.commit(plan, QUERY, batch, tasks)
+                    driver.commit(plan, Batch(QUERY, batch), tasks)
                 except HeadraceError as error:
                     world.note(process.name, "fails:", type(error).__name__)
                     driver.abort(plan, tasks)
@@ -241,7 +263,9 @@ class Query:
         settings = {key: value for key, value in self.options.settings.items() if not key.startswith("transaction")}
         producer: Any = process.producer(settings)
         clock = self.world.loop.time
-        return ExactlyOnceDriver(SINK, BrokerCoordination(producer, self.options), lambda: int(clock() * 1000))  # type: ignore[arg-type]
+        driver = WatchedDriver(SINK, BrokerCoordination(producer, self.options), lambda: int(clock() * 1000))  # type: ignore[arg-type]
+        driver.world = self.world
+        return driver
 
     def _write(self, plan: BatchPlan, batch: int) -> list[TaskTransaction]:
         found = []
@@ -259,7 +283,7 @@ class Query:
         return [each for each in found if each is not None]
 
     def _attempt(self, plan: BatchPlan, batch: int, partition: int) -> TaskTransaction | None:
-        if is_decided(plan, QUERY, batch):
+        if not judge_batch(plan.decided, Batch(QUERY, batch), SINK):
             return None
         worker = self._worker()
         transactional_task._process = worker.state

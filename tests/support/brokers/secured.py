@@ -75,16 +75,20 @@ class SecuredBroker:
         assert producer.flush(_TIMEOUT) == 0
         return name
 
+    def delete_group(self, name: str) -> None:
+        self._admin.delete_consumer_groups([name])[name].result(_TIMEOUT)
+
     def producer(self) -> Producer:
         return Producer({**self.admin_config, "logger": _quiet, "linger.ms": 5, "enable.idempotence": True})
 
-    def allow(self, user: str, kind: str, name: str, *operations: str) -> None:
-        """Add an ACL for a topic or group, and wait until the broker applies it."""
+    def allow(self, user: str, kind: str, name: str, *operations: str, is_prefix: bool = False) -> None:
+        """Add an ACL for a topic, a group or a transactional id, and wait until the broker applies it."""
+        pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
         bindings = [
             AclBinding(
                 ResourceType[kind.upper()],
                 name,
-                ResourcePatternType.LITERAL,
+                pattern,
                 f"User:{user}",
                 "*",
                 AclOperation[operation.upper()],
@@ -94,11 +98,13 @@ class SecuredBroker:
         ]
         for done in self._admin.create_acls(bindings).values():
             done.result(_TIMEOUT)
-        wait_for(f"ACLs of {user} for {name}", lambda: set(bindings) <= set(self._rights(kind, name)))
+        wait_for(f"ACLs of {user} for {name}", lambda: set(bindings) <= set(self._rights(kind, name, pattern)))
 
     def disallow(self, user: str, kind: str, name: str) -> None:
-        """Delete all ACLs of the user for a topic or group, and wait until the broker applies it."""
+        """Delete all ACLs of the user for a topic or group, if there are any, and wait until the broker applies it."""
         found = [right for right in self._rights(kind, name) if right.principal == f"User:{user}"]
+        if not found:
+            return
         filters = [
             AclBindingFilter(each.restype, name, ResourcePatternType.LITERAL, each.principal, *every)
             for each in found
@@ -109,9 +115,11 @@ class SecuredBroker:
         gone = set(found)
         wait_for(f"no ACLs of {user} for {name}", lambda: gone.isdisjoint(self._rights(kind, name)))
 
-    def _rights(self, kind: str, name: str) -> list[AclBinding]:
+    def _rights(
+        self, kind: str, name: str, pattern: ResourcePatternType = ResourcePatternType.LITERAL
+    ) -> list[AclBinding]:
         every = AclOperation.ANY, AclPermissionType.ANY
-        wanted = AclBindingFilter(ResourceType[kind.upper()], name, ResourcePatternType.LITERAL, None, None, *every)
+        wanted = AclBindingFilter(ResourceType[kind.upper()], name, pattern, None, None, *every)
         found: list[AclBinding] = self._admin.describe_acls(wanted).result(_TIMEOUT)
         return found
 

@@ -23,14 +23,14 @@ from headrace.spark.sink.protocol import (
     TaskTransaction,
     decode_decision,
     encode_decision,
-    is_decided,
 )
+from headrace.spark.sink.verdicts import Batch, judge_batch
 
 SINK = "sink"
 QUERY = "query"
 TIMEOUT_MS = 60_000
-Row = tuple[int, int]
-"""A batch, and one of its partitions."""
+Row = tuple[Any, ...]
+"""A batch, and one of its partitions; before them the query, if it is not QUERY."""
 
 
 class KilledError(BaseException):
@@ -114,6 +114,13 @@ class Cluster:
             if found.state == "Ongoing" and found.started_ms + TIMEOUT_MS < self.now_ms:
                 self._end(found, commits=False)
 
+    def abort(self, name: str) -> None:
+        """As if its transaction had exceeded its timeout."""
+        self._end(self.ids[name], commits=False)
+
+    def visible_of(self, query: str) -> list[Row]:
+        return [row for row in self.visible if (row[0] if len(row) > 2 else QUERY) == query]
+
     def describe(self, name: str) -> TransactionDescription | None:
         found = self.ids.get(name)
         if found is None:
@@ -184,13 +191,13 @@ class Worker:
         self._name = f"{number:016x}"
         self._slots: dict[str, tuple[ProducerIdentity, OpenTransaction]] = {}
 
-    def write(self, plan: BatchPlan, batch: int, partition: int) -> TaskTransaction | None:
-        if is_decided(plan, QUERY, batch):
+    def write(self, plan: BatchPlan, batch: int, partition: int, query: str = QUERY) -> TaskTransaction | None:
+        if not judge_batch(plan.decided, Batch(query, batch), SINK):
             return None
         name = self._free(plan)
         transaction = OpenTransaction(name, *self._cluster.init(name))
         self._slots[name] = plan.driver, transaction
-        self._cluster.append(transaction, (batch, partition))
+        self._cluster.append(transaction, (batch, partition) if query == QUERY else (query, batch, partition))
         return TaskTransaction(transaction, partition, 1)
 
     def _free(self, plan: BatchPlan) -> str:
@@ -204,8 +211,9 @@ class Worker:
 class Query:
     """A checkpoint, and drivers that run from it one after the other or concurrently."""
 
-    def __init__(self, partitions: int = 3) -> None:
-        self.cluster = Cluster()
+    def __init__(self, partitions: int = 3, name: str = QUERY, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster or Cluster()
+        self.name = name
         self.partitions = partitions
         self.committed = 0
         """The number of batches in Spark's commit log."""
@@ -219,13 +227,14 @@ class Query:
         while self.committed < batches:
             batch = self.committed
             plan = driver.plan()
-            workers[batch % 2].write(plan, batch, 0)  # a failed or speculative attempt, which Spark does not count
+            if self.partitions:  # a failed or speculative attempt, which Spark does not count
+                workers[batch % 2].write(plan, batch, 0, self.name)
             at("task")
-            written = [workers[number % 2].write(plan, batch, number) for number in range(self.partitions)]
+            written = [workers[number % 2].write(plan, batch, number, self.name) for number in range(self.partitions)]
             tasks = [task for task in written if task is not None]
             at("before commit")
             try:
-                driver.commit(plan, QUERY, batch, tasks)
+                driver.commit(plan, Batch(self.name, batch), tasks)
             except Exception:
                 driver.abort(plan, tasks)
                 raise
@@ -239,6 +248,10 @@ class Query:
     def finish(self, batches: int) -> None:
         """Run a driver without stopping it."""
         self.drive(batches, lambda step: None)
+
+    def visible_of(self, batch: int) -> int:
+        """The number of visible rows of a batch."""
+        return sum(row[0] == batch for row in self.cluster.visible)
 
     def check(self, batches: int) -> None:
         wanted = [(batch, number) for batch in range(batches) for number in range(self.partitions)]

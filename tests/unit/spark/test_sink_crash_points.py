@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.spark.sink.exactly_once import ExactlyOnceDriver
 from headrace.spark.sink.protocol import LostTransactionsError, SinkError, TaskTransaction
 from support.spark.sink_model import (
+    QUERY,
     SINK,
     TIMEOUT_MS,
     KilledError,
@@ -127,7 +129,7 @@ def test_an_older_driver_does_not_abort_transactions_of_a_newer_one() -> None:
 
     def begin(step: str) -> None:
         plan = newer.plan()
-        tasks.append(Worker(query.cluster, 99).write(plan, 5, 0))
+        tasks.append(Worker(query.cluster, 99).write(plan, 1, 0))
 
     steps: list[str] = []
     Query().drive(1, steps.append)
@@ -180,6 +182,88 @@ def test_a_driver_that_stays_away_for_too_long_after_the_decision_stops_with_wha
         assert "1 rows of task 2" in text
         assert "of task 0" not in text
     assert query.cluster.visible == [(0, 0)]
+
+
+def test_a_driver_that_is_paused_for_too_long_at_any_step_loses_nothing_silently() -> None:
+    """All transactions time out while the driver is paused. Then it continues, and is restarted if it fails."""
+    outcomes = Counter[str]()
+    for number in range(1, count_steps() + 1):
+        query = Query()
+        at = StopAt(number, lambda step, cluster=query.cluster: cluster.pass_time(TIMEOUT_MS + 1))  # type: ignore[misc]
+        with contextlib.suppress(SinkError):
+            query.drive(BATCHES, at)
+        outcomes[end(query, f"paused {at.step} ({number})")] += 1
+    # Only between the first and the last EndTxn of a batch.
+    assert outcomes["lost"] == BATCHES * (2 * query.partitions - 2)
+    assert outcomes["complete"] > outcomes["lost"]
+
+
+def test_a_driver_that_is_killed_at_any_step_and_stays_away_for_too_long_loses_nothing_silently() -> None:
+    for number in range(1, count_steps() + 1):
+        query = Query()
+        step = run_until(query, number, kill)
+        query.cluster.pass_time(TIMEOUT_MS + 1)
+        end(query, f"killed {step} ({number})")
+
+
+def end(query: Query, case: str) -> str:
+    """Restart the query. Either every row is visible once, or an error says that the batch is visible in part."""
+    lost = None
+    try:
+        query.finish(AND_ONE_MORE)
+    except LostTransactionsError as error:
+        lost = str(error)
+    if lost is None:
+        query.check(AND_ONE_MORE)
+        return "complete"
+    assert f"Batch {query.committed} of query query is written only in part" in lost, case
+    assert 0 < query.visible_of(query.committed) < query.partitions, case
+    return "lost"
+
+
+def test_a_driver_that_was_paused_before_its_decision_has_the_batch_written_again() -> None:
+    query = Query()
+    at = StopAt(_number_of("before commit offsets"), lambda step: query.cluster.pass_time(TIMEOUT_MS + 1))
+    with pytest.raises(SinkError, match="none of its rows is visible: its transactions were aborted meanwhile"):
+        query.drive(BATCHES, at)
+    assert query.cluster.visible == []
+    query.finish(BATCHES)
+    query.check(BATCHES)
+
+
+def test_transactions_that_are_still_open_are_aborted_if_others_of_their_batch_have_timed_out() -> None:
+    query = Query()
+    assert run_until(query, _number_of("before describe", 2), kill) == "before describe"
+    query.cluster.abort(query.cluster.open_ids()[-1])  # the first one is that of the speculative attempt
+    query.finish(AND_ONE_MORE)
+    query.check(AND_ONE_MORE)
+
+
+def test_a_second_query_with_the_same_sink_is_refused_wherever_the_first_one_was_killed() -> None:
+    """And the first one resumes without loss or duplicates, whatever the second one has done."""
+    for number in range(1, count_steps() + 1):
+        first = Query()
+        step = run_until(first, number, kill)
+        second = Query(name="another", cluster=first.cluster)
+        with contextlib.suppress(SinkError):
+            second.drive(1, lambda step: None)
+        if second.committed:  # the first query had decided nothing: the sink belongs to the second one
+            assert not first.cluster.visible_of(QUERY), step
+            with pytest.raises(SinkError, match="belongs to another query, another"):
+                first.finish(BATCHES)
+            assert not first.cluster.visible_of(QUERY), step
+        else:
+            assert not first.cluster.visible_of("another"), step
+            first.finish(AND_ONE_MORE)
+            first.check(AND_ONE_MORE)
+
+
+def test_batches_without_rows_are_recorded() -> None:
+    query = Query(partitions=0)
+    query.finish(2)
+    query.partitions = 3
+    query.finish(BATCHES)
+    assert sorted(query.cluster.visible) == [(2, number) for number in range(3)]
 
 
 def test_an_old_checkpoint_is_refused() -> None:

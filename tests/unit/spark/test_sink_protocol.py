@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 
@@ -9,12 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from headrace._machines.produce.idempotence import ProducerIdentity
 from headrace._machines.produce.open_transaction import OpenTransaction, TransactionDescription
 from headrace.spark.sink.protocol import (
     PART_SIZE,
     BatchDecision,
-    BatchPlan,
     SinkError,
     TaskTransaction,
     decode_decision,
@@ -22,13 +21,9 @@ from headrace.spark.sink.protocol import (
     encode_decision,
     find_orphans,
     find_unusable,
-    is_decided,
-    next_decision,
     task_id_pattern,
     task_transactional_id,
 )
-
-DRIVER = ProducerIdentity(5, 3)
 
 
 def task(number: int, epoch: int = 4) -> TaskTransaction:
@@ -56,6 +51,26 @@ class TestRecord:
         parts[0:1] = encode_decision(newer)  # its only part replaces the first part of the older one
         assert decode_decision(parts, "a-sink") == newer
 
+    @pytest.mark.parametrize("run", [None, "8c5b3c6e-0000-4000-8000-000000000000"])
+    @pytest.mark.parametrize("is_gapless", [False, True])
+    def test_all_that_a_decision_says_is_read_back(self, run: str | None, is_gapless: bool) -> None:
+        wanted = dataclasses.replace(decision(3, 2), run=run, is_gapless=is_gapless)
+        assert decode_decision(encode_decision(wanted), "a-sink") == wanted
+
+    def test_a_decision_of_version_0_1_0_is_read(self) -> None:
+        head = '"sequence":9,"part":0,"parts":1,"query":"q","batch":3,"complete":true'
+        text = f'{{"headrace.sink":1,{head},"transactions":""}}'
+        assert decode_decision([text], "a-sink") == BatchDecision(9, "q", 3, True, is_gapless=False)
+
+    def test_sequence_numbers_increase(self) -> None:
+        first = decision(5, 2)
+        assert first.sequence < first.completed().sequence
+        assert first.sequence < first.withdrawn().sequence
+
+    def test_a_withdrawn_decision_is_one_about_the_batch_before(self) -> None:
+        assert decision(5, 2).withdrawn() == BatchDecision(8, "q", 4, True)
+        assert decode_decision(encode_decision(decision(0, 2).withdrawn()), "a-sink") == BatchDecision(8, "q", -1, True)
+
     def test_no_decision_is_none(self) -> None:
         assert decode_decision([], "a-sink") is None
 
@@ -70,31 +85,6 @@ class TestRecord:
     def test_offsets_of_consumers_are_an_error(self, text: str) -> None:
         with pytest.raises(SinkError, match="sinkId='a-sink' is the name of a consumer group"):
             decode_decision([text], "a-sink")
-
-
-class TestDecided:
-    @pytest.mark.parametrize(
-        ("decided", "expected"),
-        [
-            (None, False),
-            (decision(4), False),
-            (decision(3), False),
-            (decision(5), True),
-            (decision(5, query="another"), False),
-            (decision(6, query="another"), False),
-        ],
-    )
-    def test_a_batch_is_decided_once(self, decided: BatchDecision | None, expected: bool) -> None:
-        assert is_decided(BatchPlan(DRIVER, decided, 1), "q", 5) is expected
-
-    def test_a_batch_before_the_latest_decision_is_an_error(self) -> None:
-        with pytest.raises(SinkError, match="Batch 5 cannot be written: batch 6 of the same query was written already"):
-            is_decided(BatchPlan(DRIVER, decision(6), 1), "q", 5)
-
-    def test_sequence_numbers_increase(self) -> None:
-        first = next_decision(BatchPlan(DRIVER, None, 1), "q", 0, [])
-        second = next_decision(BatchPlan(DRIVER, first.completed(), 1), "q", 1, [])
-        assert first.sequence < first.completed().sequence < second.sequence
 
 
 class TestTransactions:

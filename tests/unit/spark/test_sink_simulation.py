@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from headrace.spark.sink.brokers import BrokerCoordination
 from headrace.spark.sink.exactly_once import ExactlyOnceDriver
 from simulation.writing import sink
 from simulation.writing.world import Violation
@@ -35,8 +36,10 @@ def first_violation(first: int = 0, seeds: int = 300) -> str:
     raise AssertionError(f"{seeds} simulations have not found the bug")
 
 
-def test_a_batch_that_is_written_again_after_its_decision_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink, "is_decided", lambda plan, query, batch: False)
+def test_a_decision_that_a_driver_does_not_see_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver takes it for absent, aborts its transactions, and has the batch written again."""
+    monkeypatch.setattr(sink, "judge_batch", lambda decided, batch, sink_id: True)
+    monkeypatch.setattr(BrokerCoordination, "latest_decision", lambda self: None)
     assert "twice" in first_violation()
 
 
@@ -45,13 +48,13 @@ def test_an_abort_that_ignores_the_decision_is_found(monkeypatch: pytest.MonkeyP
         self._brokers.end_all([task.transaction for task in tasks], commits=False)
 
     monkeypatch.setattr(ExactlyOnceDriver, "abort", abort)
-    assert first_violation(first=200)
+    assert first_violation()
 
 
 def test_a_lost_request_that_aborts_a_decided_transaction_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """An InitProducerId without a response arrives late, when its transactional id is in use."""
     monkeypatch.setattr(sink, "_has_stray_init", lambda producer: False)
-    assert first_violation(first=700)
+    assert first_violation()
 
 
 def test_a_decision_that_is_not_recorded_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

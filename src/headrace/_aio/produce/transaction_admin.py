@@ -25,6 +25,7 @@ from ..._machines.produce.transaction_errors import (
     worst_of,
 )
 from ..._machines.produce.transaction_requests import TransactionRequest, TransactionRequests
+from ..._protocol.admin_messages import CONSUMER_GROUP_DESCRIBE, DESCRIBE_ACLS, DESCRIBE_GROUPS
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import (
     DESCRIBE_TRANSACTIONS,
@@ -46,6 +47,19 @@ T = TypeVar("T")
 _VERSION = 2  # transaction.version
 _LAST_BY_NAME = 9  # of OffsetFetch; from version 10 on topics are named by id
 _IN_FLIGHT = 16
+# The response to a description of a group that does not exist, or not with this protocol, which may be disabled.
+_NO_GROUP = {NONE, ErrorCode.group_id_not_found, ErrorCode.unsupported_version}
+# A filter that matches few ACLs: only the error code of the response counts. The numbers are those of a group, literal
+# names, and any operation and permission.
+_NO_ACLS = {
+    "resource_type_filter": 3,
+    "resource_name_filter": "",
+    "pattern_type_filter": 3,
+    "principal_filter": "User:",
+    "host_filter": "",
+    "operation": 1,
+    "permission_type": 1,
+}
 _APIS = {
     TransactionApi.INIT_PRODUCER_ID: INIT_PRODUCER_ID,
     TransactionApi.COMMIT_OFFSETS: TXN_OFFSET_COMMIT,
@@ -233,32 +247,86 @@ class TransactionAdmin:
 
     # -- committed offsets -------------------------------------------------------------------------------------------
 
-    async def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All committed offsets of the group. Waits for transactions that are about to change them."""
+    async def committed(
+        self, group: str, partition: TopicPartition | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Committed offsets of the group. Waits for transactions that are about to change them.
+
+        Without a partition: of all topics that the client may read. Brokers leave out the others. With one: raises
+        AuthorizationError if the client may not read it.
+        """
         coordinator = self._coordinator(group, CoordinatorKind.GROUP)
         doing = f"OffsetFetch of group {group}"
-        asked = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": None}
+        topics = None if partition is None else [{"name": partition.topic, "partition_indexes": [partition.partition]}]
+        asked = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": topics}
 
         async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
             fields = {"groups": [asked], "require_stable": True}
             answer = exactly_one((await coordinator.call(OFFSET_FETCH, fields, highest=_LAST_BY_NAME)).groups, doing)
             found = {}
-            codes = [answer.error_code, *(item.error_code for topic in answer.topics for item in topic.partitions)]
-            for code in codes:
+            items = [
+                (TopicPartition(each.name, item.partition_index), item)
+                for each in answer.topics
+                for item in each.partitions
+            ]
+            for code, where in [
+                (answer.error_code, doing),
+                *((item.error_code, f"{doing}, topic {tp.topic}") for tp, item in items),
+            ]:
                 if code != NONE:
                     coordinator.note(code)
-                    raise kafka_error(code, doing)
-            for topic in answer.topics:
-                for item in topic.partitions:
-                    if item.committed_offset >= 0:
-                        tp = TopicPartition(topic.name, item.partition_index)
-                        found[tp] = OffsetAndMetadata(item.committed_offset, item.metadata or "", None)
+                    raise kafka_error(code, where)
+            for tp, item in items:
+                if item.committed_offset >= 0:
+                    found[tp] = OffsetAndMetadata(item.committed_offset, item.metadata or "", None)
             return found
 
         offsets: dict[TopicPartition, OffsetAndMetadata] = await self._client.retries.run(
             doing, self._deadline(), attempt
         )
         return offsets
+
+    async def group_exists(self, group: str) -> bool:
+        """Whether the group exists, with or without members. It does as long as it has an offset, which this client may
+        not be allowed to see. Raises AuthorizationError if the client may not describe the group."""
+        coordinator = self._coordinator(group, CoordinatorKind.GROUP)
+        doing = f"description of group {group}"
+
+        async def attempt() -> bool:
+            rights = {"include_authorized_operations": False}
+            classic = exactly_one(
+                (await coordinator.call(DESCRIBE_GROUPS, {"groups": (group,), **rights})).groups, doing
+            )
+            if classic.error_code == NONE and classic.group_state != "Dead":
+                return True
+            consumer = exactly_one(
+                (await coordinator.call(CONSUMER_GROUP_DESCRIBE, {"group_ids": (group,), **rights})).groups, doing
+            )
+            for code in (classic.error_code, consumer.error_code):
+                if code not in _NO_GROUP:
+                    coordinator.note(code)
+                    raise kafka_error(code, doing)
+            return bool(consumer.error_code == NONE)
+
+        exists: bool = await self._client.retries.run(doing, self._deadline(), attempt)
+        return exists
+
+    async def checks_rights(self, group: str) -> bool:
+        """Whether brokers check the rights of clients. Without an authorizer they do not, and hide nothing."""
+        coordinator = self._coordinator(group, CoordinatorKind.GROUP)
+        doing = "DescribeAcls"
+
+        async def attempt() -> bool:
+            body = await coordinator.call(DESCRIBE_ACLS, _NO_ACLS)
+            if body.error_code == ErrorCode.security_disabled:
+                return False
+            if body.error_code not in (NONE, ErrorCode.cluster_authorization_failed):
+                coordinator.note(body.error_code)
+                raise kafka_error(body.error_code, doing)
+            return True
+
+        checks: bool = await self._client.retries.run(doing, self._deadline(), attempt)
+        return checks
 
     def _coordinator(self, key: str, kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> Coordinator:
         found = self._coordinators.get((key, kind))

@@ -28,7 +28,7 @@ GROUP_OPTIONS = (
     "group.membership",
     "share.group.id",
 )
-SINK_OPTIONS = ("topic", "exactlyOnce", "sinkId", "decisionTopic")
+SINK_OPTIONS = ("topic", "exactlyOnce", "sinkId", "decisionTopic", "batchId", "firstBatchId")
 FIELD_FORMAT_OPTIONS = (
     "format",
     "schema",

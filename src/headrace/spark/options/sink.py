@@ -24,6 +24,7 @@ from .parsers import (
     OptionError,
     lowercase_names,
     parse_boolean,
+    parse_integer,
 )
 
 _PRODUCER_SETTINGS = {dotted(field.name) for field in dataclasses.fields(ProducerConfig)}
@@ -47,6 +48,8 @@ class SinkOptions:
     topic: str | None
     sink_id: str | None  # None: at least once
     decision_topic: str | None
+    batch_id: int | None  # in foreachBatch: the batch that a job writes
+    first_batch_id: int | None  # the user knows that the batches before need no decision
     settings: Mapping[str, str] = dataclasses.field(repr=False)  # of the producers, including secrets
 
     @classmethod
@@ -63,6 +66,8 @@ class SinkOptions:
             topic=None if topic is None else topic.strip(),
             sink_id=sink_id,
             decision_topic=(options.get("decisiontopic") or "").strip() or None,
+            batch_id=_parse_batch(options, "batchId"),
+            first_batch_id=_parse_batch(options, "firstBatchId"),
             settings=_producer_settings(options, is_exactly_once=sink_id is not None),
         )
 
@@ -87,7 +92,7 @@ def _parse_sink_id(options: Mapping[str, str]) -> str | None:
     is_exactly_once = parse_boolean(options, "exactlyOnce")
     sink_id = options.get("sinkid", "").strip()
     if not is_exactly_once:
-        for name in ("sinkid", "decisiontopic"):
+        for name in ("sinkid", "decisiontopic", "batchid", "firstbatchid"):
             if name in options:
                 raise OptionError(f"{_NAMES[name]} is for exactly-once writes only. Set exactlyOnce=true, or remove it")
         return None
@@ -99,6 +104,10 @@ def _parse_sink_id(options: Mapping[str, str]) -> str | None:
     if not _SINK_ID.fullmatch(sink_id):
         raise OptionError(f"sinkId={sink_id!r} can only have {_ID_CHARACTERS}")
     return sink_id
+
+
+def _parse_batch(options: Mapping[str, str], name: str) -> int | None:
+    return parse_integer(options[name.lower()], name) if name.lower() in options else None
 
 
 def _producer_settings(options: Mapping[str, str], *, is_exactly_once: bool) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 The group of the offsets is the sink id. Brokers accept offsets only for partitions that exist, and drop those of
 deleted topics. So decisions are recorded under Kafka's own topic __consumer_offsets, which is never deleted and has 50
-partitions by default, unless the option decisionTopic names another one. All topics of the group are read, so the
-option can change between two runs of a query.
+partitions by default, unless the option decisionTopic names another one.
+
+All topics of the group are read, to notice that the option was changed. But brokers leave out those that the client may
+not read. So if there is no decision, more requests find out whether one is hidden.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from ...types import OffsetAndMetadata, TopicPartition
 from .. import producer_access
 from ..options.parsers import OptionError
 from ..options.sink import SinkOptions
-from .protocol import BatchDecision, SinkError, decode_decision, encode_decision
+from .protocol import BatchDecision, SinkError, encode_decision
+from .verdicts import FoundDecisions, judge_found
 
 T = TypeVar("T")
 
@@ -72,15 +75,40 @@ class BrokerCoordination:
         return self._ask(lambda admin: admin.init(transactional_id, timeout_ms, is_two_phase=is_two_phase))
 
     def latest_decision(self) -> BatchDecision | None:
-        offsets = self._ask(lambda admin: admin.committed(self._group))
-        return decode_decision([each.metadata for each in offsets.values()], self._group)
+        try:
+            found = self._find_decisions()
+        except AuthorizationError as error:
+            raise SinkError(
+                f"Cannot read the decisions of sinkId={self._group!r}: {error}. Nothing was aborted. Allow this client "
+                f"Read on the group {self._group} and on the topic {self._topic}"
+            ) from error
+        return judge_found(found, self._group, self._topic)
+
+    def _find_decisions(self) -> FoundDecisions:
+        visible = self._ask(lambda admin: admin.committed(self._group))
+        texts: dict[str, list[str]] = {}
+        for tp, offset in visible.items():
+            texts.setdefault(tp.topic, []).append(offset.metadata)
+        if texts:
+            return FoundDecisions({topic: tuple(each) for topic, each in texts.items()})
+        try:
+            self._ask(lambda admin: admin.committed(self._group, TopicPartition(self._topic, 0)))
+        except AuthorizationError as error:
+            if error.code != ErrorCode.topic_authorization_failed:
+                raise
+            return FoundDecisions({}, can_read_topic=False)
+        return FoundDecisions(
+            {},
+            group_exists=self._ask(lambda admin: admin.group_exists(self._group)),
+            checks_rights=self._ask(lambda admin: admin.checks_rights(self._group)),
+        )
 
     def record(self, driver: OpenTransaction, decision: BatchDecision) -> ProducerIdentity:
         parts = encode_decision(decision)
         if len(parts) > 1:
             self._check_partitions(len(parts), len(decision.transactions))
         offsets = {
-            TopicPartition(self._topic, number): OffsetAndMetadata(decision.batch, text)
+            TopicPartition(self._topic, number): OffsetAndMetadata(max(decision.batch, 0), text)
             for number, text in enumerate(parts)
         }
         try:
@@ -88,7 +116,7 @@ class BrokerCoordination:
         except AuthorizationError as error:
             raise SinkError(
                 f"The decision about a batch cannot be recorded: {error}. Allow this client Read on the topic "
-                f"{self._topic} and the group {self._group}, or set decisionTopic to a topic that it may read"
+                f"{self._topic} and the group {self._group}"
             ) from error
         return self.end(driver, commits=True)
 

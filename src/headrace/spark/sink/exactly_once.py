@@ -4,6 +4,8 @@
     commit   check that all transactions are open; record the decision; commit them; record that; abort the others
     abort    make sure that the batch is not and will not be decided; then abort its transactions
 
+`verdicts.py` says what follows from what a step has found out.
+
 A driver may be killed after every step. DESIGN.md explains for each of them how the next plan recovers. Two rules
 separate drivers that run at the same time:
 
@@ -31,14 +33,23 @@ from .protocol import (
     driver_transactional_id,
     find_orphans,
     find_unusable,
-    next_decision,
     task_id_pattern,
+)
+from .verdicts import (
+    Batch,
+    Completion,
+    check_job,
+    covers,
+    ended_state,
+    judge_ends,
+    lost_text,
+    shortened,
+    should_commit,
 )
 
 log = logging.getLogger(__name__)
 
 _MARGIN_MS = 30_000
-_SHOWN = 20
 
 
 class Coordination(Protocol):
@@ -48,7 +59,8 @@ class Coordination(Protocol):
         """Fences older users of the id. Returns the identity, and the timeout of transactions that brokers accept; None
         if they accept transactions without one."""
 
-    def latest_decision(self) -> BatchDecision | None: ...
+    def latest_decision(self) -> BatchDecision | None:
+        """None only if there is none. Raises SinkError if that is not certain."""
 
     def record(self, driver: OpenTransaction, decision: BatchDecision) -> ProducerIdentity:
         """Records the decision in a transaction. Returns the identity for the next one. Raises KafkaError, with one of
@@ -75,23 +87,36 @@ class ExactlyOnceDriver:
         self._clock = clock
 
     def plan(self, job: str | None = None) -> BatchPlan:
-        """Raises LostTransactionsError if the latest decision cannot be completed."""
+        """`job` is the name of a write that is no batch of a query. Raises LostTransactionsError if the latest decision
+        cannot be completed."""
         identity, timeout_ms = self._brokers.init(self._driver_id)
         decided = self._brokers.latest_decision()
+        if job is not None:
+            check_job(decided, self._sink_id)
         if decided is not None and not decided.is_complete:
             log.warning("Batch %d was decided, but not completed: it is completed now", decided.batch)
             decided, identity = self._complete(identity, decided)
         self._abort_orphans(identity, decided)
         return BatchPlan(identity, decided, timeout_ms, job)
 
-    def commit(self, plan: BatchPlan, query: str, batch: int, tasks: Sequence[TaskTransaction]) -> None:
+    def commit(self, plan: BatchPlan, batch: Batch, tasks: Sequence[TaskTransaction]) -> None:
+        """`tasks` are those with rows."""
         identity, decided = plan.driver, plan.decided
-        if tasks:
+        if not covers(decided, batch):
             self._check(tasks)
-            decided = next_decision(plan, query, batch, tasks)
+            sequence = 1 if plan.decided is None else plan.decided.sequence + 1
+            # A batch without rows is recorded as well: the next one must find a decision about the batch before it.
+            decided = BatchDecision(sequence, batch.query, batch.number, not tasks, tuple(tasks), batch.run)
             identity = self._record(identity, decided)
-            decided, identity = self._complete(identity, decided)
+            if tasks:
+                decided, identity = self._complete(identity, decided)
         self._abort_orphans(identity, decided)
+        if not covers(decided, batch):
+            raise SinkError(
+                f"Batch {batch.number} cannot be committed, and none of its rows is visible: its transactions were "
+                f"aborted meanwhile, because the driver was unavailable for longer than kafka.transaction.timeout.ms. "
+                f"Restart the query: it writes the batch again"
+            )
 
     def abort(self, plan: BatchPlan, tasks: Iterable[TaskTransaction]) -> None:
         """Does nothing if the batch was decided, or if a newer driver has started, which then does the rest."""
@@ -110,11 +135,11 @@ class ExactlyOnceDriver:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _check(self, tasks: Sequence[TaskTransaction]) -> None:
-        described = self._brokers.describe([task.transaction.transactional_id for task in tasks])
+        described = self._describe(tasks)
         timeout_ms = min((each.timeout_ms for each in described.values()), default=0)
         problems = find_unusable(tasks, described, self._clock(), min(_MARGIN_MS, timeout_ms // 4))
         if problems:
-            raise SinkError(f"The batch cannot be committed, and none of its rows is visible: {_shortened(problems)}")
+            raise SinkError(f"The batch cannot be committed, and none of its rows is visible: {shortened(problems)}")
 
     def _record(self, identity: ProducerIdentity, decision: BatchDecision) -> ProducerIdentity:
         try:
@@ -126,13 +151,23 @@ class ExactlyOnceDriver:
             ) from error
 
     def _complete(self, identity: ProducerIdentity, decided: BatchDecision) -> tuple[BatchDecision, ProducerIdentity]:
-        """Commits the transactions of a decision, and records that they are committed."""
-        results = self._brokers.end_all([task.transaction for task in decided.transactions], commits=True)
-        lost = [task for task in decided.transactions if results[task.transaction] is not None]
-        if lost:
-            raise LostTransactionsError(_lost_text(decided, lost, results))
-        completed = decided.completed()
-        return completed, self._record(identity, completed)
+        """Commits the transactions of a decision, and records that they are committed. If they were aborted, and no row
+        is visible, records that the decision is withdrawn."""
+        commits = should_commit(decided, self._describe(decided.transactions))
+        results = self._brokers.end_all([task.transaction for task in decided.transactions], commits=commits)
+        ends = {task: ended_state(results[task.transaction], commits=commits) for task in decided.transactions}
+        completion = judge_ends(ends.values())
+        if completion is Completion.LOST:
+            raise LostTransactionsError(lost_text(decided, ends))
+        if completion is Completion.WITHDRAWN:
+            log.warning("Batch %d was decided, but its transactions had ended: it is written again", decided.batch)
+            decided = decided.withdrawn()
+        else:
+            decided = decided.completed()
+        return decided, self._record(identity, decided)
+
+    def _describe(self, tasks: Iterable[TaskTransaction]) -> Mapping[str, TransactionDescription]:
+        return self._brokers.describe([task.transaction.transactional_id for task in tasks])
 
     def _abort_orphans(self, identity: ProducerIdentity, decided: BatchDecision | None) -> None:
         """If it fails, the next batch tries again. Until then, readers may have to wait, but their data is correct."""
@@ -156,20 +191,3 @@ class ExactlyOnceDriver:
 
     def _transaction(self, identity: ProducerIdentity) -> OpenTransaction:
         return OpenTransaction(self._driver_id, *identity)
-
-
-def _lost_text(
-    decided: BatchDecision, lost: Sequence[TaskTransaction], results: Mapping[OpenTransaction, KafkaError | None]
-) -> str:
-    details = [f"{task.rows} rows of task {task.partition} ({results[task.transaction]})" for task in lost]
-    return (
-        f"Batch {decided.batch} of query {decided.query} is written only in part: {len(lost)} of its "
-        f"{len(decided.transactions)} transactions were aborted before the driver could commit them, because it was "
-        f"unavailable for longer than kafka.transaction.timeout.ms. Missing: {_shortened(details)}. The query does not "
-        f"continue with this sinkId. See 'Lost transactions' in docs/spark.md"
-    )
-
-
-def _shortened(texts: Sequence[str]) -> str:
-    rest = f", and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + rest

@@ -9,14 +9,13 @@ counts:
 
     sequence      number of the record: the highest one counts
     query, batch  the batch that it is about
+    run           the run of the query, if a function of foreachBatch has written it
     is_complete   whether all its transactions are known to be committed; tasks start only afterwards
     transactions  those to commit, until it is complete
+    is_gapless    whether every later batch is recorded, also without rows (not by 0.1.0)
 
-    the latest decision is about   a task of batch n of query q
-    nothing, or another query      writes
-    (q, n - 1) or an earlier one   writes
-    (q, n)                         writes nothing: the batch was decided, and Spark repeats it
-    (q, n + 1) or a later one      fails: the checkpoint is older than the topic
+A decision whose transactions were all aborted is withdrawn: replaced by a complete one about the batch before.
+`verdicts.py` says what follows from a decision.
 
 The record is text in the metadata of committed offsets, which are limited to 4096 bytes. A decision with many
 transactions is split into parts, one for each partition of the topic under which it is committed.
@@ -37,6 +36,8 @@ from ...errors import HeadraceError
 
 PART_SIZE = 4000
 """Bytes of one part. The limit of brokers is offset.metadata.max.bytes, 4096 by default."""
+JOB = "job-"
+"""How the name of a job begins, in the place of a query's id."""
 _FORMAT = 1
 
 
@@ -65,9 +66,19 @@ class BatchDecision:
     batch: int
     is_complete: bool
     transactions: tuple[TaskTransaction, ...] = ()
+    run: str | None = None
+    is_gapless: bool = True
+
+    @property
+    def is_job(self) -> bool:
+        return self.query.startswith(JOB)
 
     def completed(self) -> BatchDecision:
-        return BatchDecision(self.sequence + 1, self.query, self.batch, True)
+        return BatchDecision(self.sequence + 1, self.query, self.batch, True, run=self.run)
+
+    def withdrawn(self) -> BatchDecision:
+        """The batch is written again, as if it had not been decided."""
+        return BatchDecision(self.sequence + 1, self.query, self.batch - 1, True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,24 +112,6 @@ def task_id_pattern(sink_id: str) -> str:
 
 
 # -- questions -------------------------------------------------------------------------------------------------------
-
-
-def is_decided(plan: BatchPlan, query: str, batch: int) -> bool:
-    """Whether the tasks of the batch write nothing. Raises SinkError if a later batch was decided."""
-    decided = plan.decided
-    if decided is None or decided.query != query or decided.batch < batch:
-        return False
-    if decided.batch == batch:
-        return True
-    raise SinkError(
-        f"Batch {batch} cannot be written: batch {decided.batch} of the same query was written already, so the "
-        f"checkpoint is an old copy. Restore the current checkpoint, or set another sinkId to write these batches again"
-    )
-
-
-def next_decision(plan: BatchPlan, query: str, batch: int, transactions: Iterable[TaskTransaction]) -> BatchDecision:
-    sequence = 0 if plan.decided is None else plan.decided.sequence
-    return BatchDecision(sequence + 1, query, batch, False, tuple(transactions))
 
 
 def find_unusable(
@@ -159,7 +152,11 @@ def encode_decision(decision: BatchDecision, part_size: int = PART_SIZE) -> list
     """The parts of the record. Only the first one has the query and the batch. The transactions are compressed."""
     entries = [[*task.transaction, task.partition, task.rows] for task in decision.transactions]
     data = base64.b64encode(zlib.compress(_dump(entries).encode())).decode() if entries else ""
-    head = {"query": decision.query, "batch": decision.batch, "complete": decision.is_complete}
+    head: dict[str, object] = {"query": decision.query, "batch": decision.batch, "complete": decision.is_complete}
+    if decision.is_gapless:
+        head["gapless"] = True
+    if decision.run is not None:
+        head["run"] = decision.run
     chunks: list[str] = []
     while data or not chunks:
         # The number of parts is not known yet.
@@ -204,7 +201,26 @@ def decode_decision(texts: Sequence[str], sink_id: str) -> BatchDecision | None:
         TaskTransaction(OpenTransaction(name, producer_id, epoch), partition, rows)
         for name, producer_id, epoch, partition, rows in entries
     )
-    return BatchDecision(sequence, str(head["query"]), int(str(head["batch"])), head["complete"] is True, transactions)
+    run = head.get("run")
+    return BatchDecision(
+        sequence,
+        str(head["query"]),
+        int(str(head["batch"])),
+        head["complete"] is True,
+        transactions,
+        None if run is None else str(run),
+        head.get("gapless") is True,
+    )
+
+
+def latest_part(texts: Mapping[str, Iterable[str]]) -> str:
+    """The key of the text that has the latest decision, or a part of it."""
+
+    def sequence(key: str) -> int:
+        parts = [_parse_part(text) for text in texts[key]]
+        return max((int(str(part["sequence"])) for part in parts if part is not None), default=-1)
+
+    return max(texts, key=sequence)
 
 
 def _parse_part(text: str) -> dict[str, object] | None:

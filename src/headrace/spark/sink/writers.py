@@ -19,21 +19,24 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..error_boundary import sink_boundary
+from ..options.parsers import OptionError
 from ..options.sink import SinkOptions
 from ..versions import DataSourceStreamArrowWriter
 from ..worker.pickling import reduce_for_worker
 from .brokers import BrokerCoordination
 from .encoding import RowEncoder
 from .exactly_once import ExactlyOnceDriver
-from .protocol import BatchPlan, SinkError, TaskTransaction, is_decided
+from .protocol import JOB, BatchPlan, SinkError, TaskTransaction
 from .task import borrow_producer, write_rows
 from .transactional_task import write_in_transaction
+from .verdicts import Batch, judge_batch
 
 if TYPE_CHECKING:
     import pyarrow
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
+_JOB_GROUP = "spark.jobGroup.id"
 
 
 @dataclasses.dataclass
@@ -42,17 +45,23 @@ class WrittenRows(WriterCommitMessage):
 
     rows: int
     plan: BatchPlan | None = None
-    query: str = ""
-    batch: int = 0
+    batch: Batch | None = None
     task: TaskTransaction | None = None
 
 
 def plan_batch(options: SinkOptions, *, is_job: bool) -> BatchPlan | None:
-    """On the driver, before the tasks start. None if writes are at least once. `is_job`: not a micro-batch."""
+    """On the driver, before the tasks start. None if writes are at least once. `is_job`: not a micro-batch, except by
+    the option batchId."""
     if options.sink_id is None:
         return None
+    if options.batch_id is not None:
+        if not is_job:
+            raise OptionError("batchId is for the writes of foreachBatch. Remove it: writeStream numbers its batches")
+        is_job = False
+    elif is_job and options.first_batch_id is not None:
+        raise OptionError("firstBatchId needs batchId: this write is no batch of a query")
     with _driver(options) as driver:
-        return driver.plan(f"job-{uuid.uuid4()}" if is_job else None)
+        return driver.plan(f"{JOB}{uuid.uuid4()}" if is_job else None)
 
 
 @sink_boundary
@@ -68,8 +77,8 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         if self._plan is None:
             return WrittenRows(write_rows(iterator, self._options, self._rows))
-        assert self._plan.job is not None
-        return _write(iterator, self._options, self._rows, self._plan, self._plan.job, 0)
+        batch = Batch(self._plan.job, 0) if self._plan.job is not None else _batch_of_function(self._options)
+        return _write(iterator, self._options, self._rows, self._plan, batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._plan is not None:
@@ -95,12 +104,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         if self._options.sink_id is None:
             return WrittenRows(write_rows(iterator, self._options, self._rows))
-        context = TaskContext.get()
-        assert context is not None
-        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        if self._plan is None or query is None or batch is None:
+        batch = _batch_of_task()
+        if self._plan is None or batch is None:
             raise SinkError("exactlyOnce=true does not work with this version of Spark: a task does not know its batch")
-        return _write(iterator, self._options, self._rows, self._plan, query, int(batch))
+        return _write(iterator, self._options, self._rows, self._plan, batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if self._options.sink_id is not None:
@@ -114,22 +121,54 @@ class StreamWriter(DataSourceStreamArrowWriter):
 # -- exactly once ----------------------------------------------------------------------------------------------------
 
 
-def _write(
-    iterator: Iterator[pyarrow.RecordBatch],
-    options: SinkOptions,
-    rows: RowEncoder,
-    plan: BatchPlan,
-    query: str,
-    batch: int,
-) -> WrittenRows:
-    if is_decided(plan, query, batch):
-        return WrittenRows(0, plan, query, batch)
-    transaction, count = write_in_transaction(iterator, options, rows, plan)
-    if transaction is None:
-        return WrittenRows(0, plan, query, batch)
+def _batch_of_task() -> Batch | None:
+    """None if the task is not one of a streaming query."""
     context = TaskContext.get()
     assert context is not None
-    return WrittenRows(count, plan, query, batch, TaskTransaction(transaction, context.partitionId(), count))
+    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    return None if query is None or batch is None else Batch(query, int(batch))
+
+
+def _batch_of_function(options: SinkOptions) -> Batch:
+    """In a task of a write in foreachBatch. The option is needed although tasks know their batch: a function that
+    writes twice has to name two sinks, or its second write would be taken for a repetition."""
+    batch = _batch_of_task()
+    if batch is None:
+        raise OptionError(
+            "batchId is for writes in the function of foreachBatch. It does not work with Spark Connect, whose tasks "
+            "do not know their query. Remove the option: every write then adds its rows"
+        )
+    if batch.number != options.batch_id:
+        raise OptionError(
+            f"batchId={options.batch_id} is not the number of this batch, {batch.number}. Set it to the second "
+            f"argument of the function of foreachBatch"
+        )
+    context = TaskContext.get()
+    assert context is not None
+    return dataclasses.replace(batch, run=_run_id(context.getLocalProperty(_JOB_GROUP)))
+
+
+def _run_id(job_group: str | None) -> str | None:
+    """Spark uses the id of a query's run as its job group. A function may have set another one."""
+    try:
+        return str(uuid.UUID(job_group))
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def _write(
+    iterator: Iterator[pyarrow.RecordBatch], options: SinkOptions, rows: RowEncoder, plan: BatchPlan, batch: Batch
+) -> WrittenRows:
+    assert options.sink_id is not None
+    is_job = plan.job is not None
+    if not is_job and not judge_batch(plan.decided, batch, options.sink_id, options.first_batch_id):
+        return WrittenRows(0, plan, batch)
+    transaction, count = write_in_transaction(iterator, options, rows, plan)
+    if transaction is None:
+        return WrittenRows(0, plan, batch)
+    context = TaskContext.get()
+    assert context is not None
+    return WrittenRows(count, plan, batch, TaskTransaction(transaction, context.partitionId(), count))
 
 
 def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -139,11 +178,12 @@ def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
     if not written:
         return
     first = written[0]
-    if any((each.plan, each.query, each.batch) != (first.plan, first.query, first.batch) for each in written):
+    if any((each.plan, each.batch) != (first.plan, first.batch) for each in written):
         raise SinkError("Spark commits tasks of different batches together")
     assert first.plan is not None
+    assert first.batch is not None
     with _driver(options) as driver:
-        driver.commit(first.plan, first.query, first.batch, [each.task for each in written if each.task is not None])
+        driver.commit(first.plan, first.batch, [each.task for each in written if each.task is not None])
 
 
 def _abort(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], plan: BatchPlan | None) -> None:
