@@ -311,8 +311,12 @@ def _beyond(sample: Sample) -> str:
 def _trend_line(trend: Trend) -> str:
     if trend.caught_up == 0:
         outlook = "caught up"
+    elif trend.is_partial:
+        outlook = "unknown, because the lag of some partitions is"
+    elif trend.caught_up is None and trend.growth > 0:
+        outlook = "falling behind"
     elif trend.caught_up is None:
-        outlook = "not catching up" if trend.change <= 0 else "falling behind"
+        outlook = "keeping up" if trend.read > 0 else "not catching up"
     else:
         outlook = f"caught up in about {seconds(trend.caught_up)}"
     return f"{trend.written:,.0f} records/s written, {trend.read:,.0f} consumed: {outlook}"

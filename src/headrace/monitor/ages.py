@@ -32,14 +32,16 @@ class Ages:
         self._settings = settings
         self._at_once = at_once
         self._at = 0.0
+        self._ends: Mapping[TopicPartition, int] = {}
         self._unread: list[tuple[float, TopicPartition, int, int]] = []  # how wrong, where, and the end of the log
         self._not_before: dict[TopicPartition, float] = {}
         # Partitions with nothing but transaction markers between an offset and the end.
         self._without_records: dict[TopicPartition, tuple[int, int]] = {}
 
     def begin(self, at: float, ends: Mapping[TopicPartition, int], to_wall: float = 0.0) -> None:
-        """Takes the ends of a pass, with its time as `OffsetTimes.add`."""
+        """Takes the ends of the logs that a pass could read, with its time as `OffsetTimes.add`."""
         self._at = at
+        self._ends = ends
         self.times.add(at, ends, to_wall)
         self._unread = []
         self._not_before = {tp: until for tp, until in self._not_before.items() if until > at}
@@ -48,6 +50,8 @@ class Ages:
     def seconds(self, tp: TopicPartition, offset: int, end: int) -> float | None:
         """The age of the record at an offset below the end of what is to be processed. None if it is unknown."""
         known = self.times.written_at(tp, offset)
+        if tp not in self._ends:  # no record can be read, and what was written before has its time
+            return None if known is None else max(0.0, self._at - known.at)
         if tp in self._without_records and self._without_records[tp] == (offset, end):
             return 0.0
         if known is None:

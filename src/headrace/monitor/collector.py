@@ -10,8 +10,9 @@ Commits are read before ends, so that no commit is ahead of the end that it is c
 large by what was written during the pass, and never negative.
 
 Whatever cannot be read is an error of its row: an unreachable broker, a partition without a leader, a group that this
-client may not describe. The pass fails only if no broker answers, or if all of them fall silent while it is under way:
-otherwise the last data of a cluster that goes away would be a view with nothing but errors.
+client may not describe. Its numbers are those of the last pass that could read them (`last_known.py`). The pass fails
+only if no broker answers, or if all of them fall silent while it is under way: otherwise the last data of a cluster
+that goes away would be a view with nothing but errors.
 """
 
 from __future__ import annotations
@@ -33,12 +34,16 @@ from .._protocol.codes import code_name, printable
 from ..errors import HeadraceError
 from ..types import TopicPartition
 from .ages import Ages
+from .coordinators import OFFSETS_TOPIC, Coordinators
 from .group_rows import GroupFacts, LogBounds, aged, checkpoint_views, group_view, is_companion
-from .model import SHARE, BrokerView, ClusterView, GroupView, LogView, TopicView
+from .last_known import LastKnown
+from .model import SHARE, SPARK, BrokerView, ClusterView, GroupView, LogView, TopicView
 from .steady_clock import steady_time
 
 _SIZES_EVERY = 60.0
 _EMPTY = {"Empty", "Dead"}
+
+_Brokers = Mapping[int, BrokerView]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class Collector:
         self._scope = scope or Scope()
         self._survey = Survey(settings, timeout)
         self._ages = Ages(settings)
+        self._last_known = LastKnown()
+        self._coordinators = Coordinators()
         self._sizes: dict[int, dict[TopicPartition, int]] = {}
         self._sizes_error: str | None = None
         self._sizes_at = -_SIZES_EVERY
@@ -90,28 +97,69 @@ class Collector:
         at, steady = time.time(), steady_time()
         if self._scope.with_sizes:
             await self._read_sizes(brokers)
-        bounds = LogBounds(topics, begins, ends, self._scope.topics)
+        missing = self._last_known.missing_brokers(found.brokers, found.topics)
+        every_log = [log.tp for topic in topics for log in topic.logs]
+        kept = self._last_known.note_bounds(at, every_log, begins, ends)
+        bounds = LogBounds(topics, begins, ends, self._scope.topics, kept, missing)
         known_ends = {tp: end for tp, end in ends.items() if isinstance(end, int)}
         ages = self._ages
         ages.begin(steady, known_ends, at - steady)
-        groups = [group_view(it, bounds, ages.seconds) for it in facts]
-        groups += [view(bounds, ages.seconds) for view in checkpoints]
+        groups = [self._complete(at, group_view(it, bounds, ages.seconds), bounds, it) for it in facts]
+        groups += [self._complete(at, view(bounds, ages.seconds), bounds) for view in checkpoints]
+        groups += self._absent(at, groups, found, broken, missing)
+        groups.sort(key=lambda it: it.key)
         if better := set(await ages.read()):
             groups = [self._aged(group, better) for group in groups]
-        views = {topic.name: self._topic(topic, brokers, begins, ends) for topic in topics}
+        views = {topic.name: self._topic(topic, bounds, begins, ends) for topic in topics}
         return ClusterView(
             at,
             time.monotonic() - begun,
             found.id,
-            tuple(
-                BrokerView(it.id, it.host, it.port, it.rack, it.id == found.controller, broken.get(it.id))
-                for it in sorted(found.brokers)
+            (
+                *(
+                    BrokerView(it.id, it.host, it.port, it.rack, it.id == found.controller, broken.get(it.id))
+                    for it in sorted(found.brokers)
+                ),
+                *missing.values(),
             ),
             views,
             tuple(groups),
             self._problems(found, broken, facts),
             steady,
         )
+
+    def _complete(self, at: float, group: GroupView, bounds: LogBounds, facts: GroupFacts | None = None) -> GroupView:
+        """The group, with what earlier passes know of the parts that this one could not read."""
+        is_damaged = facts is None and group.error is not None and not group.has_nothing
+        return self._last_known.group(
+            at,
+            group,
+            bounds.exists,
+            without_members=facts is not None and isinstance(facts.members, HeadraceError),
+            without_commits=is_damaged or (facts is not None and isinstance(facts.commits, HeadraceError)),
+        )
+
+    def _absent(
+        self,
+        at: float,
+        groups: Collection[GroupView],
+        found: FoundCluster,
+        broken: Mapping[int, str],
+        missing: _Brokers,
+    ) -> list[GroupView]:
+        """The groups that nobody has listed, although they may exist."""
+        offsets_topic = next((topic.logs for topic in found.topics if topic.name == OFFSETS_TOPIC), ())
+        brokers = {it.id: BrokerView(it.id, it.host, it.port) for it in found.brokers} | {**missing}
+        self._coordinators.note(at, offsets_topic, brokers, broken)
+        damaged = [it.name for it in groups if it.kind == SPARK and it.error is not None and not it.has_nothing]
+
+        def why_away(group: GroupView) -> str | None:
+            if group.kind != SPARK:
+                return self._coordinators.why_away(group)
+            parent = next((it for it in damaged if group.name.startswith(f"{it}/")), None)
+            return None if parent is None else f"{parent} cannot be read"
+
+        return self._last_known.absent_groups({it.key for it in groups}, why_away)
 
     async def _groups(self, brokers: Iterable[int]) -> tuple[list[GroupFacts], dict[int, str]]:
         """What is known of each group, and the errors of brokers that did not list theirs."""
@@ -183,24 +231,28 @@ class Collector:
     def _topic(
         self,
         topic: FoundTopic,
-        brokers: Mapping[int, Any],
+        bounds: LogBounds,
         begins: Mapping[TopicPartition, int | HeadraceError],
         ends: Mapping[TopicPartition, int | HeadraceError],
     ) -> TopicView:
         error = f"{topic.name}: {code_name(topic.code)}" if topic.code else None
-        logs = tuple(self._log(log, brokers, begins.get(log.tp), ends.get(log.tp)) for log in topic.logs)
+        logs = tuple(self._log(log, bounds, begins.get(log.tp), ends.get(log.tp)) for log in topic.logs)
         rate = self._ages.times.rate([log.tp for log in topic.logs])
         return TopicView(topic.name, logs, topic.is_internal, rate, error)
 
     def _log(
         self,
         log: FoundLog,
-        brokers: Mapping[int, Any],
+        bounds: LogBounds,
         begin: int | HeadraceError | None,
         end: int | HeadraceError | None,
     ) -> LogView:
-        error = next((str(it) for it in (begin, end) if isinstance(it, HeadraceError)), None)
-        leader = log.leader if log.leader in brokers else None
+        is_known = isinstance(begin, int) and isinstance(end, int)
+        error = None if is_known else str(bounds.of(log.tp))
+        kept = None if is_known else bounds.kept(log.tp)
+        if kept is not None:
+            begin, end = kept.log
+        leader = None if bounds.is_leaderless(log.tp) else log.leader
         sizes = self._sizes.get(log.leader)
         return LogView(
             log.tp.partition,
@@ -211,12 +263,13 @@ class Collector:
             begin if isinstance(begin, int) else None,
             end if isinstance(end, int) else None,
             None if sizes is None else sizes.get(log.tp),
-            "no leader" if leader is None else error,
+            error,
+            None if kept is None else kept.since,
         )
 
     def _problems(self, found: FoundCluster, broken: Mapping[int, str], facts: Sequence[GroupFacts]) -> tuple[str, ...]:
         problems = [
-            f"broker {node} does not list its groups, which are missing here: {error}"
+            f"broker {node} does not list its groups, whose last known state is shown: {error}"
             for node, error in sorted(broken.items())
         ]
         if self._sizes_error:

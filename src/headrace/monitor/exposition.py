@@ -3,6 +3,11 @@
 Names and labels are kafka_exporter's where it has them, so that its dashboards and alerts work. The others begin with
 `kafka_sharegroup_` and `headrace_`. Unknown values have no line: there is no NaN, and no zero that nobody has read.
 
+An outage must not resolve an alert. The lag, its age and the members of what cannot be read keep their last known
+values: a partition without a leader is not written, and a group that reads nothing does not catch up. These values are
+marked by `headrace_consumergroup_unread_partitions` and `…_read_timestamp_seconds`. Offsets of logs, whose rates are
+computed from them, are left out instead: a constant one would be a rate of 0.
+
 A partition with two lanes (KIP-333) has one line: `kafka_consumergroup_lag` is the lag of both, `headrace_backlog_lag`
 the part of the backlog. A Spark checkpoint is a consumer group whose name is the path. If another group has this name,
 the checkpoint is left out and counted as an error: Prometheus rejects a scrape with two lines for one series.
@@ -30,10 +35,20 @@ class Family(NamedTuple):
 _GROUP = ("consumergroup", "topic", "partition")
 _SHARE = ("sharegroup", "topic", "partition")
 _LOG = ("topic", "partition")
+_UNREAD = (
+    "Partitions of the topic whose lag the latest pass could not read. A lag that they have is the last known one."
+)
+_READ_AT = "When the oldest lag of the topic that is exported was read, in seconds since 1970."
 
 _FAMILIES = (
     Family("kafka_brokers", "gauge", "Brokers of the cluster."),
     Family("kafka_broker_info", "gauge", "1 for each broker, with its address.", ("id", "address")),
+    Family(
+        "headrace_broker_up",
+        "gauge",
+        "1 if the broker answers; 0 if it does not, or has replicas and is not in the cluster.",
+        ("id",),
+    ),
     Family("kafka_topic_partitions", "gauge", "Partitions of the topic.", ("topic",)),
     Family("kafka_topic_partition_current_offset", "gauge", "End offset of the partition.", _LOG),
     Family("kafka_topic_partition_oldest_offset", "gauge", "First offset of the partition.", _LOG),
@@ -65,6 +80,8 @@ _FAMILIES = (
         _GROUP,
     ),
     Family("kafka_consumergroup_members", "gauge", "Members of the group.", _GROUP[:1]),
+    Family("headrace_consumergroup_unread_partitions", "gauge", _UNREAD, _GROUP[:2]),
+    Family("headrace_consumergroup_read_timestamp_seconds", "gauge", _READ_AT, _GROUP[:2]),
     Family(
         "headrace_consumergroup_lost_records",
         "gauge",
@@ -89,6 +106,8 @@ _FAMILIES = (
         _SHARE,
     ),
     Family("kafka_sharegroup_members", "gauge", "Members of the share group.", _SHARE[:1]),
+    Family("headrace_sharegroup_unread_partitions", "gauge", _UNREAD, _SHARE[:2]),
+    Family("headrace_sharegroup_read_timestamp_seconds", "gauge", _READ_AT, _SHARE[:2]),
     Family("headrace_group_state", "gauge", "1 for each group, with its kind and state.", ("group", "kind", "state")),
     Family(
         "headrace_exporter_read_errors",
@@ -122,8 +141,11 @@ def escape(value: str) -> str:
 
 def render(view: ClusterView) -> bytes:
     lines: Lines = defaultdict(list)
-    lines["kafka_brokers"].append(f"kafka_brokers {len(view.brokers)}")
+    lines["kafka_brokers"].append(f"kafka_brokers {sum(not it.is_missing for it in view.brokers)}")
     for broker in view.brokers:
+        lines["headrace_broker_up"].append(f'headrace_broker_up{{id="{broker.id}"}} {int(broker.error is None)}')
+        if broker.is_missing:
+            continue
         address = escape(f"{broker.host}:{broker.port}")
         lines["kafka_broker_info"].append(f'kafka_broker_info{{id="{broker.id}",address="{address}"}} 1')
     for topic in view.topics.values():
@@ -132,7 +154,7 @@ def render(view: ClusterView) -> bytes:
     for group in view.groups:  # checkpoints are last
         if (name := (_label(group), _readable(group.name))) not in named:
             named.add(name)
-            _group(lines, group)
+            _group(lines, group, view.at)
     errors = _errors(view)
     errors["group"] += len(view.groups) - len(named)
     for kind in _ERROR_KINDS:
@@ -148,6 +170,8 @@ def _topic(lines: Lines, topic: TopicView) -> None:
     ends, begins = lines["kafka_topic_partition_current_offset"], lines["kafka_topic_partition_oldest_offset"]
     for log in topic.partitions:
         text = f'topic="{escaped}",partition="{log.partition}"}} '
+        if log.stale_since is not None:
+            continue
         if log.end is not None:
             ends.append(f"kafka_topic_partition_current_offset{{{text}{log.end}")
         if log.begin is not None:
@@ -169,14 +193,16 @@ def _readable(name: str) -> str:
     return name.encode(errors="replace").decode()
 
 
-def _group(lines: Lines, group: GroupView) -> None:
+def _group(lines: Lines, group: GroupView, at: float) -> None:
     name = escape(_readable(group.name))
-    labels = f'{{group="{name}",kind="{escape(group.kind)}",state="{escape(group.state)}"}}'
+    state = group.state if group.stale_since is None else "Unknown"
+    labels = f'{{group="{name}",kind="{escape(group.kind)}",state="{escape(state)}"}}'
     lines["headrace_group_state"].append(f"headrace_group_state{labels} 1")
     label = _label(group)
     lag_sum, members = _SUMS[label]
-    # After an error, only a state without members tells how many there are.
-    if group.kind != SPARK and (group.error is None or group.members or group.state in ("Empty", "Dead")):
+    # After an error, only an earlier pass or a state without members tells how many there are.
+    is_known = group.error is None or group.stale_since is not None or group.state in ("Empty", "Dead")
+    if group.kind != SPARK and (is_known or group.members):
         lines[members].append(f'{members}{{{label}="{name}"}} {len(group.members)}')
     head = f'{{{label}="{name}",'
     write = _share_rows if group.kind == SHARE else _consumer_rows
@@ -187,6 +213,23 @@ def _group(lines: Lines, group: GroupView) -> None:
             sums[row.tp.topic] = sums.get(row.tp.topic, 0) + row.lag
     for topic, total in sums.items():
         lines[lag_sum].append(f'{lag_sum}{head}topic="{escape(topic)}"}} {total}')
+    _unread(lines, label, head, group.partitions, at)
+
+
+def _unread(lines: Lines, label: str, head: str, rows: Sequence[PartitionView], at: float) -> None:
+    unread: dict[str, set[int]] = {}
+    read_at: dict[str, float] = {}
+    for row in rows:
+        topic = row.tp.topic
+        found = unread.setdefault(topic, set())
+        if row.is_unread:
+            found.add(row.tp.partition)
+        if row.lag is not None:
+            read_at[topic] = min(read_at.get(topic, at), at if row.stale_since is None else row.stale_since)
+    family = f"headrace_{label}_unread_partitions"
+    lines[family] += (f'{family}{head}topic="{escape(topic)}"}} {len(found)}' for topic, found in unread.items())
+    family = f"headrace_{label}_read_timestamp_seconds"
+    lines[family] += (f'{family}{head}topic="{escape(topic)}"}} {since:.3f}' for topic, since in read_at.items())
 
 
 def _consumer_rows(lines: Lines, head: str, rows: Sequence[PartitionView]) -> None:

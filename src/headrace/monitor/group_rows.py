@@ -14,7 +14,8 @@ from ..errors import HeadraceError
 from ..types import OffsetAndMetadata, TopicPartition, Watermarks
 from .checkpoints import QueryCheckpoint, read_checkpoints
 from .lag import done_rows, plain_row, progress_in, rows_of, uncommitted_row, unread_row
-from .model import SHARE, SPARK, GroupView, MemberView, PartitionView
+from .last_known import KeptBounds, leader_error
+from .model import SHARE, SPARK, BrokerView, GroupView, MemberView, PartitionView
 
 Commit = OffsetAndMetadata | FoundShareOffset | HeadraceError
 Owner = tuple[str, str]
@@ -38,7 +39,7 @@ class GroupFacts:
 
 
 class LogBounds:
-    """Beginnings and ends of the logs in scope, with the reason where they are unknown."""
+    """Beginnings and ends of the logs in scope, with the reason where they are unknown, and the last known ones."""
 
     def __init__(
         self,
@@ -46,14 +47,19 @@ class LogBounds:
         begins: Mapping[TopicPartition, int | HeadraceError],
         ends: Mapping[TopicPartition, int | HeadraceError],
         pattern: re.Pattern[str] | None,
+        kept: Mapping[TopicPartition, KeptBounds] | None = None,
+        missing: Mapping[int, BrokerView] | None = None,
     ) -> None:
-        self._partitions = {topic.name: len(topic.logs) for topic in topics}
+        """`missing` are the brokers that are not in the cluster now."""
+        self._logs = {topic.name: topic.logs for topic in topics}
+        self._kept = kept or {}
+        self._missing = missing or {}
         self._begins = begins
         self._ends = ends
         self._pattern = pattern
 
     def is_in_scope(self, topic: str) -> bool:
-        return topic in self._partitions or self._pattern is None or self._pattern.fullmatch(topic) is not None
+        return topic in self._logs or self._pattern is None or self._pattern.fullmatch(topic) is not None
 
     def of(self, tp: TopicPartition) -> Watermarks | str:
         begin, end = self._begins.get(tp), self._ends.get(tp)
@@ -62,12 +68,19 @@ class LogBounds:
             return Watermarks(begin, max(begin, end))
         if error := next((it for it in (end, begin) if isinstance(it, HeadraceError)), None):
             return str(error)
-        if tp.partition < self._partitions.get(tp.topic, 0):
-            return "the partition has no leader"
+        if self.exists(tp):
+            return leader_error(self._logs[tp.topic][tp.partition], self._missing)
         return "the partition does not exist any more, or this client may not describe its topic"
 
+    def kept(self, tp: TopicPartition) -> KeptBounds | None:
+        """The last known bounds of a log that this pass could not read."""
+        return self._kept.get(tp)
+
+    def exists(self, tp: TopicPartition) -> bool:
+        return tp.partition < len(self._logs.get(tp.topic, ()))
+
     def is_leaderless(self, tp: TopicPartition) -> bool:
-        return tp not in self._ends and tp.partition < self._partitions.get(tp.topic, 0)
+        return tp not in self._ends and self.exists(tp)
 
 
 def group_view(facts: GroupFacts, bounds: LogBounds, age: Age) -> GroupView:
@@ -100,12 +113,32 @@ def group_view(facts: GroupFacts, bounds: LogBounds, age: Age) -> GroupView:
             owner, member = owners.get(tp, _NOBODY)
             rows.append(plain_row(tp, commit.offset, log, None, owner, member, seconds))
         else:
-            rows += aged(row_of(tp, commit, facts, log, owners.get(tp), bounds.is_leaderless(tp)), age)
+            kept = bounds.kept(tp)
+            known = log if kept is None else kept.log
+            found_rows = row_of(tp, commit, facts, known, owners.get(tp), bounds.is_leaderless(tp))
+            rows += aged(found_rows if kept is None else _of_kept(found_rows, kept, log, bounds.is_leaderless(tp)), age)
     has_nothing = not rows and not errors
     if has_nothing:
         errors.append(_nothing_to_show(found.kind, bool(commits or owners)))
     error = "; ".join(errors) or None
     return GroupView(found.name, found.kind, state, members, tuple(rows), assignor, found.node, error, has_nothing)
+
+
+def _of_kept(
+    rows: Iterable[PartitionView], kept: KeptBounds, error: Watermarks | str, is_leaderless: bool
+) -> list[PartitionView]:
+    """The rows that were made with the last known bounds of a log. Its end may be higher by now: a commit beyond the
+    known one proves nothing but that."""
+    return [
+        dataclasses.replace(
+            row,
+            end=row.next if row.is_beyond else row.end,
+            is_leaderless=is_leaderless,
+            stale_since=kept.since,
+            error=row.error or str(error),
+        )
+        for row in rows
+    ]
 
 
 def _is_decision(commit: Commit) -> bool:
@@ -234,8 +267,11 @@ def _query(name: str, query: QueryCheckpoint) -> CheckpointView:
         for tp, done in sorted(query.done.items()):
             if bounds.is_in_scope(tp.topic):
                 log = bounds.of(tp)
-                if isinstance(log, str):
-                    rows.append(_unreadable(tp, done.low, log, None, bounds.is_leaderless(tp)))
+                is_leaderless = bounds.is_leaderless(tp)
+                if isinstance(log, str) and (kept := bounds.kept(tp)) is not None:
+                    rows += aged(_of_kept(done_rows(tp, done, kept.log), kept, log, is_leaderless), age)
+                elif isinstance(log, str):
+                    rows.append(_unreadable(tp, done.low, log, None, is_leaderless))
                 else:
                     rows += aged(done_rows(tp, done, log), age)
         state = "no finished batch" if query.batch is None else f"batch {query.batch}"

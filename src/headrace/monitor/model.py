@@ -5,7 +5,8 @@
       topics               TopicView      with a LogView for each partition
       groups               GroupView      with a MemberView for each member, and a PartitionView for each lane
 
-Whatever could not be read has an `error`, a text for people, and its numbers are None. None never means zero.
+Whatever could not be read has an `error`, a text for people. Its numbers are the last known ones, with `stale_since`,
+the time of the pass that read them; or None if no pass has. None never means zero.
 Times are seconds since 1970, spans are seconds, ranges of offsets are half-open.
 """
 
@@ -36,6 +37,8 @@ class BrokerView:
     is_controller: bool = False
     error: str | None = None
     """Why the broker did not answer in this pass."""
+    is_missing: bool = False
+    """Whether it has replicas, but is not part of the cluster now. Its host is empty if no pass has seen it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class LogView:
     size: int | None = None
     """Bytes on the leader's disk; None if this client may not ask for it."""
     error: str | None = None
+    stale_since: float | None = None
+    """When `begin` and `end` were read, if not in this pass."""
 
     @property
     def is_leaderless(self) -> bool:
@@ -86,6 +91,11 @@ class TopicView:
         """Bytes on the leaders' disks, of the partitions whose size is known."""
         known = [it.size for it in self.partitions if it.size is not None]
         return sum(known) if known else None
+
+    @property
+    def unread(self) -> int:
+        """The number of partitions whose beginning or end could not be read. The sums are then lower bounds."""
+        return sum(it.error is not None for it in self.partitions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,6 +150,8 @@ class PartitionView:
     """Share groups: records behind the start offset that are done, accepted or given up, while an earlier one is not.
     None if the broker does not report it. No broker tells which records are locked."""
     error: str | None = None
+    stale_since: float | None = None
+    """When the values were read, if not in this pass: at least the end of the log may have changed since."""
 
     @property
     def topic(self) -> str:
@@ -152,6 +164,11 @@ class PartitionView:
     @property
     def is_committed(self) -> bool:
         return self.committed is not None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether this pass could not read the lag: it is the last known one, or None."""
+        return self.error is not None or self.stale_since is not None
 
     @property
     def is_beyond(self) -> bool:
@@ -183,6 +200,8 @@ class GroupView:
     """Why the group, or a part of it, could not be read, or has nothing to show."""
     has_nothing: bool = False
     """Whether everything could be read, and `error` only says why there is nothing to show."""
+    stale_since: float | None = None
+    """When members or commits were read, if not in this pass."""
 
     @property
     def key(self) -> GroupKey:
@@ -190,13 +209,24 @@ class GroupView:
 
     @property
     def lag(self) -> int | None:
-        """The sum of what is known; None if nothing is."""
+        """The sum of what is known, or was last known; None if nothing is. A lower bound if some are `unread`."""
         known = [it.lag for it in self.partitions if it.lag is not None]
         return sum(known) if known else None
 
     @property
     def seconds(self) -> float | None:
         return max((it.seconds for it in self.partitions if it.seconds is not None), default=None)
+
+    @property
+    def unread(self) -> int:
+        """The number of partitions whose lag this pass could not read."""
+        return len({it.tp for it in self.partitions if it.is_unread})
+
+    @property
+    def unread_since(self) -> float | None:
+        """When the oldest of the values was read; None if all are current, or nothing was ever read."""
+        found = [it.stale_since for it in self.partitions if it.stale_since is not None]
+        return min([*found, *(() if self.stale_since is None else (self.stale_since,))], default=None)
 
     @property
     def lost(self) -> int:
@@ -261,17 +291,16 @@ class LagPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trend:
-    """The trend over the watched time, in records per second. `caught_up` is in seconds from now, or None if the group
-    will not catch up."""
+    """The trend over the watched time, in records per second, of the partitions whose lag is known."""
 
     written: float
     read: float
     caught_up: float | None
-
-    @property
-    def change(self) -> float:
-        """The growth of the lag, in records per second."""
-        return self.written - self.read
+    """Seconds from now; None if the lag does not fall, or is unknown for some partitions."""
+    growth: float = 0.0
+    """How fast the lag grows: 0 if it only follows the steps in which commits come, negative if it falls."""
+    is_partial: bool = False
+    """Whether the lag of some partitions is unknown now. Then there is no forecast."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

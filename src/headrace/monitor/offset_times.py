@@ -104,22 +104,25 @@ class OffsetTimes:
         return _between(before, after, offset)
 
     def rate(self, partitions: Iterable[TopicPartition], over: float = 60.0) -> float | None:
-        """Records per second written to these partitions, over the latest passes. None before the second pass."""
-        if len(self._times) < 2:
+        """Records per second written to these partitions, over the latest passes: of each since the first of them that
+        knows its end. A partition whose end is unknown now is left out. None if none is left."""
+        times, ends = self._times, self._ends
+        count = len(times)
+        if count < 2:
             return None
-        first = min(bisect_right(self._times, self._times[-1] - over), len(self._times) - 2)
-        span = self._times[-1] - self._times[first]
-        if span <= 0:
-            return None
-        last, before = self._ends[-1], self._ends[first]
-        written = 0
+        first = min(bisect_right(times, times[-1] - over), count - 2)
+        rate, is_known = 0.0, False
         for tp in partitions:
             slot = self._slots.get(tp)
-            if slot is None or slot >= len(before):
+            if slot is None or slot >= len(ends[-1]) or ends[-1][slot] == _UNKNOWN:
                 continue
-            if last[slot] != _UNKNOWN and before[slot] != _UNKNOWN:
-                written += last[slot] - before[slot]
-        return written / span
+            since = first
+            while since < count and (slot >= len(ends[since]) or ends[since][slot] == _UNKNOWN):
+                since += 1
+            if (span := times[-1] - times[since]) > 0:
+                rate += (ends[-1][slot] - ends[since][slot]) / span
+                is_known = True
+        return rate if is_known else None
 
     # -- parts -------------------------------------------------------------------------------------------------------
 

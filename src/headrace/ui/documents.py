@@ -8,11 +8,14 @@ Numbers are rounded to what a page shows: a field that looks the same does not c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..monitor.last_known import broker_name
 from ..monitor.model import (
     SPARK,
+    BrokerView,
     ClusterView,
     GroupHistory,
     GroupKey,
@@ -28,7 +31,7 @@ from ..monitor.model import (
 )
 from ..types import TopicPartition
 from .activity import Activity
-from .attention import WARNING, Attention, group_attention, is_growing, keeps_up, topic_attention
+from .attention import CATCHING_UP, WARNING, Attention, group_attention, is_growing, outlook, topic_attention
 from .patches import Document
 from .sparklines import Sparkline
 
@@ -52,7 +55,7 @@ def status_head(status: WatchStatus, interval: float) -> dict[str, Any]:
             "at": _at(view.at),
             "cluster": view.cluster_id,
             "brokers": len(view.brokers) - len(silent),
-            "problems": [*view.problems, *(f"broker {it.id} ({it.host}:{it.port}): {it.error}" for it in silent)],
+            "problems": [*view.problems, *(f"{broker_name(it)}: {it.error}" for it in silent)],
         }
     return head | {"interval": interval}
 
@@ -65,10 +68,36 @@ def groups_document(view: ClusterView, histories: Histories, sparklines: Mapping
         "groups": len(rows),
         "attention": sum(row["level"] >= WARNING for row in rows.values()),
         "lag": sum(lags) if lags else None,
+        "unread": sum(row["unread"] for row in rows.values()),
         "seconds": oldest,
         "topics": sum(not it.is_internal for it in view.topics.values()),
     }
-    return Document(head, rows)
+    return Document(head | {"nodes": broker_rows(view)}, rows)
+
+
+def broker_rows(view: ClusterView) -> list[dict[str, Any]]:
+    """All brokers, also those that are away, with the number of partitions that each leads, and of those that have a
+    replica there which is not in sync."""
+    leads: Counter[int] = Counter()
+    lacks: Counter[int] = Counter()
+    for topic in view.topics.values():
+        for log in topic.partitions:
+            if log.leader is not None:
+                leads[log.leader] += 1
+            if log.is_under_replicated:
+                lacks.update(set(log.replicas) - set(log.in_sync))
+    return [_broker(it, leads[it.id], lacks[it.id]) for it in sorted(view.brokers, key=lambda it: it.id)]
+
+
+def _broker(broker: BrokerView, leads: int, lacks: int) -> dict[str, Any]:
+    return {
+        "id": broker.id,
+        "address": f"{broker.host}:{broker.port}" if broker.host else None,
+        "rack": broker.rack,
+        "leads": leads,
+        "behind": lacks,
+        "problem": broker.error,
+    }
 
 
 def _group_id(group: GroupView) -> str:
@@ -86,6 +115,8 @@ def _group_row(group: GroupView, history: GroupHistory | None, sparkline: Sparkl
         "partitions": len({it.tp for it in group.partitions}),
         "topics": sorted({it.topic for it in group.partitions})[:_MOST_RANGES],
         "lag": group.lag,
+        "unread": group.unread,
+        "since": _at(group.unread_since),
         "seconds": _span(group.seconds),
         "lost": group.lost,
         "backlog": group.backlog,
@@ -166,7 +197,8 @@ def _partition(
             for it in lanes
         ],
         "completed": first.completed,
-        "problem": "no leader" if first.is_leaderless else next((it.error for it in lanes if it.error), None),
+        "since": _at(min((it.stale_since for it in lanes if it.stale_since is not None), default=None)),
+        "problem": next((it.error for it in lanes if it.error), None),
     }
 
 
@@ -201,7 +233,7 @@ def topics_document(view: ClusterView) -> Document:
         "rate": sum(rates) if rates else None,
         "size": sum(sizes) if sizes else None,
     }
-    return Document(head, rows)
+    return Document(head | {"nodes": broker_rows(view)}, rows)
 
 
 def activity_document(activity: Activity, view: ClusterView | None) -> Document:
@@ -234,6 +266,7 @@ def _topic_row(topic: TopicView, readers: int) -> dict[str, Any]:
         "internal": topic.is_internal,
         "partitions": len(topic.partitions),
         "records": topic.records,
+        "unread": topic.unread,
         "rate": _rate(topic.rate),
         "size": topic.size,
         "readers": readers,
@@ -261,6 +294,7 @@ def _reader(group: GroupView, parts: Sequence[PartitionView]) -> dict[str, Any]:
         "state": group.state,
         "partitions": len({it.tp for it in parts}),
         "lag": lag,
+        "unread": len({it.tp for it in parts if it.is_unread}),
         "seconds": _span(max((it.seconds for it in parts if it.seconds is not None), default=None)),
         "done": None if lag is None or not total else round(max(0.0, 1 - lag / total), 3),
     }
@@ -275,7 +309,8 @@ def _log(log: LogView) -> dict[str, Any]:
         "begin": log.begin,
         "end": log.end,
         "size": log.size,
-        "problem": "no leader" if log.is_leaderless else log.error,
+        "since": _at(log.stale_since),
+        "problem": log.error or ("no leader" if log.is_leaderless else None),
     }
 
 
@@ -292,13 +327,15 @@ def _rebalance(found: Rebalance) -> dict[str, Any]:
 
 
 def _trend(group: GroupView, trend: Trend | None) -> dict[str, Any] | None:
-    """`caught_up` is 0 for a group that keeps up."""
+    """`outlook` is one of `attention.OUTLOOKS`."""
     if trend is None:
         return None
+    where = outlook(group, trend)
     return {
         "written": _rate(trend.written),
         "read": _rate(trend.read),
-        "caught_up": 0.0 if keeps_up(group) else _span(trend.caught_up),
+        "outlook": where,
+        "caught_up": _span(trend.caught_up) if where == CATCHING_UP else None,
         "grows": is_growing(group, trend),
     }
 

@@ -26,6 +26,7 @@ from headrace.types import TopicPartition
 from support.harness.metrics_text import Series, check_format, series
 
 DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana-dashboard.json"
+KEPT = TopicPartition("kept", 0)
 ODD = 'odd "name" \\ with\na line'
 
 
@@ -39,7 +40,11 @@ VIEW = ClusterView(
     at=1000.0,
     took=0.25,
     cluster_id="c",
-    brokers=(BrokerView(1, "host", 9092, error="away"), BrokerView(2, "host", 9093)),
+    brokers=(
+        BrokerView(1, "host", 9092, error="away"),
+        BrokerView(2, "host", 9093),
+        BrokerView(3, "", 0, error="down", is_missing=True),
+    ),
     topics={
         "orders": TopicView(
             "orders",
@@ -47,7 +52,9 @@ VIEW = ClusterView(
                 LogView(0, 1, (1, 2), (1, 2), (), 10, 100),
                 LogView(1, None, (1, 2), (1,), (2,), error="no leader"),
             ),
-        )
+        ),
+        # Its leader is gone. What an earlier pass has read is no current offset: it would have a rate of 0.
+        "kept": TopicView("kept", (LogView(0, None, (3,), (3,), (3,), 5, 50, None, "no leader", 940.0),)),
     },
     groups=(
         GroupView(
@@ -68,6 +75,18 @@ VIEW = ClusterView(
         GroupView("idle", "classic", "Empty", error="has no committed offsets", has_nothing=True),
         GroupView("queue", "share", "Stable", (MEMBER, MEMBER), (row(0, 4, seconds=1.25), row(1, 0))),
         GroupView(ODD, "classic", "Empty", partitions=(row(0, 1),)),
+        GroupView(
+            "reading",
+            "classic",
+            "Stable",
+            (MEMBER,),
+            (
+                row(0, 40, seconds=80.0, tp=KEPT, error="no leader", is_leaderless=True, stale_since=940.0),
+                row(0, 2, seconds=1.0, tp=TopicPartition("kept", 1)),
+            ),
+            error="its coordinator is away",
+            stale_since=960.0,
+        ),
         GroupView("/checkpoints/é", "spark", "batch 7", partitions=(row(0, 3),)),
     ),
 )
@@ -83,11 +102,12 @@ def values(name: str) -> dict[tuple[str, ...], float]:
     [
         ("kafka_brokers", {(): 2}),
         ("kafka_broker_info", {("1", "host:9092"): 1, ("2", "host:9093"): 1}),
-        ("kafka_topic_partitions", {("orders",): 2}),
+        ("headrace_broker_up", {("1",): 0, ("2",): 1, ("3",): 0}),
+        ("kafka_topic_partitions", {("orders",): 2, ("kept",): 1}),
         ("kafka_topic_partition_current_offset", {("orders", "0"): 100}),
         ("kafka_topic_partition_oldest_offset", {("orders", "0"): 10}),
-        ("headrace_topic_leaderless_partitions", {("orders",): 1}),
-        ("headrace_topic_under_replicated_partitions", {("orders",): 1}),
+        ("headrace_topic_leaderless_partitions", {("orders",): 1, ("kept",): 1}),
+        ("headrace_topic_under_replicated_partitions", {("orders",): 1, ("kept",): 0}),
         (
             "kafka_consumergroup_current_offset",
             {
@@ -96,12 +116,19 @@ def values(name: str) -> dict[tuple[str, ...], float]:
                 ("billing", "orders", "2"): 90,
                 ("billing", "orders", "4"): 500,
                 (ODD, "orders", "0"): 90,
+                ("reading", "kept", "0"): 90,
+                ("reading", "kept", "1"): 90,
                 ("/checkpoints/é", "orders", "0"): 90,
             },
         ),
         (
             "kafka_consumergroup_current_offset_sum",
-            {("billing", "orders"): 770, (ODD, "orders"): 90, ("/checkpoints/é", "orders"): 90},
+            {
+                ("billing", "orders"): 770,
+                (ODD, "orders"): 90,
+                ("reading", "kept"): 180,
+                ("/checkpoints/é", "orders"): 90,
+            },
         ),
         (
             "kafka_consumergroup_lag",
@@ -110,19 +137,54 @@ def values(name: str) -> dict[tuple[str, ...], float]:
                 ("billing", "orders", "2"): 0,
                 ("billing", "orders", "3"): 4,  # owned, and without a commit
                 (ODD, "orders", "0"): 1,
+                ("reading", "kept", "0"): 40,  # the last known one
+                ("reading", "kept", "1"): 2,
                 ("/checkpoints/é", "orders", "0"): 3,
             },
         ),
         (
             "kafka_consumergroup_lag_sum",
-            {("billing", "orders"): 21, (ODD, "orders"): 1, ("/checkpoints/é", "orders"): 3},
+            {("billing", "orders"): 21, (ODD, "orders"): 1, ("reading", "kept"): 42, ("/checkpoints/é", "orders"): 3},
         ),
-        ("kafka_consumergroup_lag_seconds", {("billing", "orders", "0"): 99.5, ("billing", "orders", "2"): 0}),
-        ("kafka_consumergroup_members", {("billing",): 1, ("idle",): 0, (ODD,): 0}),
+        (
+            "kafka_consumergroup_lag_seconds",
+            {
+                ("billing", "orders", "0"): 99.5,
+                ("billing", "orders", "2"): 0,
+                ("reading", "kept", "0"): 80.0,
+                ("reading", "kept", "1"): 1.0,
+            },
+        ),
+        ("kafka_consumergroup_members", {("billing",): 1, ("idle",): 0, (ODD,): 0, ("reading",): 1}),
         (
             "headrace_consumergroup_lost_records",
-            {("billing", "orders"): 3, (ODD, "orders"): 0, ("/checkpoints/é", "orders"): 0},
+            {
+                ("billing", "orders"): 3,
+                (ODD, "orders"): 0,
+                ("reading", "kept"): 0,
+                ("/checkpoints/é", "orders"): 0,
+            },
         ),
+        (
+            "headrace_consumergroup_unread_partitions",
+            {
+                ("billing", "orders"): 1,
+                (ODD, "orders"): 0,
+                ("reading", "kept"): 1,
+                ("/checkpoints/é", "orders"): 0,
+            },
+        ),
+        (
+            "headrace_consumergroup_read_timestamp_seconds",
+            {
+                ("billing", "orders"): 1000.0,
+                (ODD, "orders"): 1000.0,
+                ("reading", "kept"): 940.0,
+                ("/checkpoints/é", "orders"): 1000.0,
+            },
+        ),
+        ("headrace_sharegroup_unread_partitions", {("queue", "orders"): 0}),
+        ("headrace_sharegroup_read_timestamp_seconds", {("queue", "orders"): 1000.0}),
         ("headrace_backlog_lag", {("billing", "orders", "0"): 7}),
         ("headrace_backlog_lag_seconds", {("billing", "orders", "0"): 99.5}),
         ("headrace_backlog_open_ranges", {("billing", "orders", "0"): 2}),
@@ -133,7 +195,7 @@ def values(name: str) -> dict[tuple[str, ...], float]:
         ("kafka_sharegroup_members", {("queue",): 2}),
         (
             "headrace_exporter_read_errors",
-            {("broker",): 1, ("group",): 1, ("partition",): 3, ("topic",): 0},
+            {("broker",): 2, ("group",): 2, ("partition",): 5, ("topic",): 0},
         ),
         ("headrace_exporter_pass_duration_seconds", {(): 0.25}),
     ],
@@ -144,7 +206,8 @@ def test_a_view_becomes_these_series(name: str, expected: dict[tuple[str, ...], 
 
 def test_every_group_has_its_kind_and_state() -> None:
     found = {(it.labels["group"], it.labels["kind"], it.labels["state"]) for it in series(TEXT, "headrace_group_state")}
-    assert found == {(it.name, it.kind, it.state) for it in VIEW.groups}
+    assert ("reading", "classic", "Unknown") in found, "the last known state is none of now"
+    assert found == {(it.name, it.kind, "Unknown" if it.name == "reading" else it.state) for it in VIEW.groups}
 
 
 def test_the_text_keeps_the_rules_of_the_format() -> None:

@@ -6,9 +6,11 @@ import dataclasses
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.monitor.history import History, LagTrend
-from headrace.monitor.model import ClusterView, GroupKey, GroupView, MemberView, PartitionView, Rebalance
+from headrace.monitor.model import ClusterView, GroupKey, GroupView, MemberView, PartitionView, Rebalance, Trend
 from headrace.monitor.rebalances import RebalanceTimeline
 from headrace.types import TopicPartition
 
@@ -48,6 +50,65 @@ def test_a_trend_has_the_rates_and_the_time_to_catch_up(
     found = trends.trend()
     assert found is not None
     assert (found.written, found.read, found.caught_up) == (written, read, caught_up)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rate=st.integers(1, 20_000),
+    commit_every=st.floats(0.5, 5.5),
+    pass_every=st.sampled_from([0.5, 1.0, 2.0, 3.0]),
+    behind=st.floats(0.0, 600.0),
+    start=st.floats(0.0, 5.0),
+)
+def test_the_lag_of_a_group_that_reads_as_much_as_is_written_is_flat(
+    rate: int, commit_every: float, pass_every: float, behind: float, start: float
+) -> None:
+    """It commits at intervals, and is any time behind: its forecast must not change with every pass."""
+    trends = LagTrend()
+    for number in range(80):
+        at = start + number * pass_every
+        committed = rate * (at // commit_every * commit_every)
+        end = round(rate * (at + behind))
+        trends.add(at, sample(end - round(committed), end))
+        if (found := trends.trend()) is not None:
+            assert abs(found.growth) <= 1.0  # single records are rounded
+
+
+@pytest.mark.parametrize(("read", "growth"), [(0.0, 100.0), (80.0, 20.0), (150.0, -50.0)])
+@pytest.mark.parametrize("commit_every", [1.0, 5.0])
+def test_a_lag_that_grows_or_falls_is_seen_below_the_steps_of_commits(
+    read: float, growth: float, commit_every: float
+) -> None:
+    trends = LagTrend()
+    for number in range(60):
+        at = 2.0 * number
+        committed = round(read * (at // commit_every * commit_every))
+        end = 100_000 + round(100 * at)
+        trends.add(at, sample(end - committed, end))
+    found = trends.trend()
+    assert found is not None
+    assert found.growth == pytest.approx(growth, abs=5)
+    assert (found.caught_up is not None) == (growth < 0)
+
+
+def test_neither_an_outage_nor_its_end_is_taken_for_progress() -> None:
+    trends = LagTrend()
+    away = dataclasses.replace(row(1000, 1000), stale_since=2.0, error="no leader")
+    other = PartitionView(TopicPartition("t", 1), "", 0, 0, 0, 50, 50)
+    for at, found in [(0, row(1000, 1000)), (2, row(1000, 1000)), (4, away), (6, away), (8, row(0, 5000))]:
+        trends.add(at, [found, dataclasses.replace(other, end=50 + at, lag=50 + at)])
+        if at == 6:
+            assert trends.trend() == Trend(1.0, 0.0, None, trends.trend().growth, is_partial=True)  # type: ignore[union-attr]
+    found_trend = trends.trend()
+    assert found_trend is not None
+    assert (found_trend.written, found_trend.read) == (1.0, 0.0)
+
+
+def test_a_group_without_a_known_partition_has_no_trend() -> None:
+    trends = LagTrend()
+    for at in range(5):
+        trends.add(at, [dataclasses.replace(row(10, 10), lag=None, error="no leader")])
+        assert trends.trend() is None
 
 
 def test_a_trend_forgets_what_is_older_than_its_window() -> None:
@@ -97,7 +158,7 @@ def test_a_checkpoint_with_the_name_of_a_group_has_its_own_history() -> None:
     assert [point.lag for point in found[False].points] == [100, 110]
     assert [point.lag for point in found[True].points] == [7, 7]
     trends = [found[is_checkpoint].trend for is_checkpoint in (False, True)]
-    assert [trend and trend.change for trend in trends] == [1.0, 0.0]
+    assert [trend and trend.growth for trend in trends] == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("jump", [-7200.0, 7200.0])

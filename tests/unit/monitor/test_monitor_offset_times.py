@@ -134,7 +134,18 @@ def test_an_outage_of_most_leaders_does_not_free_their_slots() -> None:
 
 def test_a_partition_that_was_recreated_without_a_leader_has_no_negative_rate() -> None:
     found = times(100, 200, None, 50, 60)
-    assert found.rate([A]) == 0.0  # unknown for the minute before
+    assert found.rate([A]) == 1.0  # of the new log
+
+
+def test_the_rate_leaves_out_partitions_whose_end_is_unknown() -> None:
+    found = OffsetTimes()
+    found.add(0, {A: 100, B: 0})
+    found.add(10, {A: 200, B: 1000})
+    found.add(20, {A: 300})
+    assert found.rate([A, B]) == 10.0
+    assert found.rate([B]) is None, "unknown is not 0 records per second"
+    found.add(30, {A: 400, B: 1300})
+    assert found.rate([B]) == pytest.approx(1300 / 30)
 
 
 def test_records_that_were_read_follow_a_clock_that_is_set() -> None:
@@ -156,4 +167,4 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
         found.add(second, {A: second * 10, B: 0 if second < 100 else (second - 90) * 2})
     assert found.rate([A]) == pytest.approx(10.0)
     assert found.rate([A, B]) == pytest.approx(12.0)
-    assert found.rate([TopicPartition("unknown", 0)]) == 0.0
+    assert found.rate([TopicPartition("unknown", 0)]) is None

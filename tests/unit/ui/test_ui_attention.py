@@ -8,11 +8,27 @@ import pytest
 
 from headrace import TopicPartition
 from headrace.monitor.model import GroupView, LogView, MemberView, PartitionView, TopicView, Trend
-from headrace.ui.attention import FINE, NOTICE, PROBLEM, WARNING, group_attention, keeps_up, topic_attention
+from headrace.ui.attention import (
+    CATCHING_UP,
+    CAUGHT_UP,
+    FALLING_BEHIND,
+    FINE,
+    KEEPING_UP,
+    NOTICE,
+    PROBLEM,
+    UNKNOWN,
+    WAITING,
+    WARNING,
+    group_attention,
+    is_fresh,
+    outlook,
+    topic_attention,
+)
 
 TP = TopicPartition("orders", 0)
 MEMBER = MemberView("m-1", "billing", "10.0.0.1", None, frozenset({TP}))
-GROWING, FALLING = Trend(100.0, 50.0, None), Trend(100.0, 200.0, 30.0)
+GROWING, FALLING = Trend(100.0, 50.0, None, 50.0), Trend(100.0, 200.0, 30.0, -100.0)
+FLAT = Trend(1000.0, 990.0, None, 0.0)
 
 
 def group(
@@ -29,7 +45,7 @@ def group(
         (group(10), FALLING, FINE, ""),
         (group(10), None, FINE, ""),
         (group(10), GROWING, WARNING, "falling behind by 50 records/s"),
-        (group(10), Trend(1000.0, 990.0, None), FINE, ""),  # commits come in steps
+        (group(10), FLAT, FINE, ""),  # commits come in steps
         (group(10, seconds=4.0), GROWING, FINE, ""),  # what the next polls return
         (group(10, seconds=61.0), FALLING, NOTICE, "records wait for more than a minute"),
         (group(10, lane="backlog"), FALLING, NOTICE, "working off a backlog"),
@@ -63,7 +79,7 @@ def test_a_group_that_has_nothing_to_show_says_so_without_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "keeps_it"),
+    ("found", "is_it"),
     [
         (group(0, members=0), True),
         (group(10, seconds=4.9), True),
@@ -73,8 +89,37 @@ def test_a_group_that_has_nothing_to_show_says_so_without_a_warning() -> None:
         (group(10, seconds=1.0, members=0, state="", kind="spark"), True),
     ],
 )
-def test_a_group_keeps_up_if_somebody_reads_records_soon(found: GroupView, keeps_it: bool) -> None:
-    assert keeps_up(found) is keeps_it
+def test_a_group_is_fresh_if_somebody_reads_records_soon(found: GroupView, is_it: bool) -> None:
+    assert is_fresh(found) is is_it
+
+
+@pytest.mark.parametrize(
+    ("found", "trend", "expected"),
+    [
+        (group(0), None, CAUGHT_UP),
+        (group(10, seconds=1.0), GROWING, KEEPING_UP),
+        (group(10, seconds=5.1), FLAT, KEEPING_UP),  # the age of a healthy group goes up and down around 5 s
+        (group(10, seconds=5.1), FALLING, CATCHING_UP),
+        (group(10, seconds=5.1), GROWING, FALLING_BEHIND),
+        (group(10, seconds=20.0), Trend(0.0, 0.0, None), KEEPING_UP),  # one record, whose commit comes soon
+        (group(10, seconds=90.0), Trend(0.0, 0.0, None), WAITING),
+        (group(10, seconds=90.0, members=0), FALLING, WAITING),
+        (group(10, seconds=90.0), None, UNKNOWN),
+        (group(10, seconds=90.0), Trend(5.0, 9.0, None, -4.0, is_partial=True), UNKNOWN),
+        (group(None, error="no leader"), FALLING, UNKNOWN),
+        (group(0, error="no leader", stale_since=5.0), FALLING, UNKNOWN),
+    ],
+)
+def test_the_outlook_of_a_group(found: GroupView, trend: Trend | None, expected: str) -> None:
+    assert outlook(found, trend) == expected
+
+
+def test_a_missing_broker_is_named() -> None:
+    error = "the partition has no leader: broker 3 (h:9092) is down"
+    (reason,) = group_attention(group(10, is_leaderless=True, error=error, stale_since=5.0), None)
+    assert reason.text == "1 partition without a leader: broker 3 (h:9092) is down"
+    (reason,) = topic_attention(TopicView("orders", (LogView(0, None, (3,), (3,), error=error),)))
+    assert reason.text == "1 partition without a leader: broker 3 (h:9092) is down"
 
 
 def test_offsets_beyond_the_end_are_a_problem() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -51,7 +52,7 @@ LANES = (
     ),
 )
 BILLING = GroupView("billing", "consumer", "Stable", (MemberView("m-1", "b", "h", None, frozenset({TP})),), LANES)
-HISTORY = GroupHistory((), Trend(12.34, 56.78, 99.6), (Rebalance(10.0, 12.5, ("b@h",), (), 3, 2, 1.26),))
+HISTORY = GroupHistory((), Trend(12.34, 56.78, 99.6, -44.4), (Rebalance(10.0, 12.5, ("b@h",), (), 3, 2, 1.26),))
 VIEW = ClusterView(
     1000.04,
     0.1,
@@ -75,7 +76,13 @@ def test_both_lanes_are_one_row_with_their_open_and_lost_ranges() -> None:
 
 def test_a_group_has_its_trend_members_and_rebalances() -> None:
     head = group_document(BILLING, HISTORY, None).head
-    assert head["trend"] == {"written": 12.3, "read": 56.8, "caught_up": 100.0, "grows": False}
+    assert head["trend"] == {
+        "written": 12.3,
+        "read": 56.8,
+        "outlook": "catching up",
+        "caught_up": 100.0,
+        "grows": False,
+    }
     assert [(it["label"], it["partitions"]) for it in head["list"]] == [("b@h", 1)]
     (rebalance,) = head["rebalances"]
     assert (rebalance["at"], rebalance["until"], rebalance["unowned"], rebalance["unowned_seconds"]) == (
@@ -86,12 +93,12 @@ def test_a_group_has_its_trend_members_and_rebalances() -> None:
     )
 
 
-def test_a_group_that_keeps_up_is_caught_up_whatever_its_trend() -> None:
+def test_a_group_that_reads_records_soon_keeps_up_whatever_its_trend() -> None:
     part = PartitionView(TP, next=5, begin=0, end=15, lag=10, seconds=0.4, owner="b@h")
     group = GroupView("g", "consumer", "Stable", BILLING.members, (part,))
-    history = GroupHistory((), Trend(100.0, 90.0, None), ())
+    history = GroupHistory((), Trend(100.0, 90.0, None, 10.0), ())
     trend = group_document(group, history, None).head["trend"]
-    assert (trend["caught_up"], trend["grows"]) == (0.0, False)
+    assert (trend["outlook"], trend["caught_up"], trend["grows"]) == ("keeping up", None, False)
 
 
 def test_a_checkpoint_with_the_name_of_a_group_is_a_row_of_its_own() -> None:
@@ -101,6 +108,28 @@ def test_a_checkpoint_with_the_name_of_a_group_is_a_row_of_its_own() -> None:
     assert [row["trend"] is None for row in document.rows.values()] == [False, True]
     assert [row["history"] for row in document.rows.values()] == [drawing.document, None]
     assert (document.head["groups"], document.head["lag"], document.head["attention"]) == (2, 600, 1)
+
+
+def test_a_lag_that_cannot_be_read_is_marked_with_the_time_of_its_value() -> None:
+    (live, backlog) = (dataclasses.replace(it, stale_since=940.04, error="the partition has no leader") for it in LANES)
+    document = group_document(dataclasses.replace(BILLING, partitions=(live, backlog)), HISTORY, None)
+    assert (document.head["lag"], document.head["unread"], document.head["since"]) == (600, 1, 940.0)
+    assert document.head["trend"]["outlook"] == "unknown"
+    (row,) = document.rows.values()
+    assert (row["lag"], row["since"], row["problem"]) == (600, 940.0, "the partition has no leader")
+
+
+def test_all_brokers_are_shown_with_what_they_lead_and_lack() -> None:
+    logs = (LogView(0, 1, (1, 3), (1,)), LogView(1, 1, (1, 2), (1, 2)), LogView(2, None, (3,), (3,), (3,)))
+    missing = BrokerView(3, "", 0, error="it is down", is_missing=True)
+    view = dataclasses.replace(VIEW, brokers=(*VIEW.brokers, missing), topics={"orders": TopicView("orders", logs)})
+    nodes = groups_document(view, {}, {}).head["nodes"]
+    assert [(it["id"], it["address"], it["leads"], it["behind"], it["problem"]) for it in nodes] == [
+        (1, "h:9092", 2, 0, None),
+        (2, "h:9093", 0, 0, "no answer"),
+        (3, None, 0, 1, "it is down"),
+    ]
+    assert status_head(WatchStatus(view), 2.0)["problems"][-1] == "broker 3: it is down"
 
 
 def test_a_cluster_that_is_away_keeps_its_last_data_and_says_since_when() -> None:
@@ -143,7 +172,8 @@ def test_the_records_of_a_topic_are_never_negative_and_may_be_unknown(logs: list
 
 def test_topics_have_their_totals() -> None:
     document = topics_document(VIEW)
-    assert document.head == {"topics": 1, "partitions": 1, "rate": 12.3, "size": 2048}
+    shown = {name: document.head[name] for name in ("topics", "partitions", "rate", "size")}
+    assert shown == {"topics": 1, "partitions": 1, "rate": 12.3, "size": 2048}
     assert document.rows["orders"]["readers"] == 2  # a group and a checkpoint
 
 

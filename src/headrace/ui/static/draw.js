@@ -142,10 +142,18 @@ function logText(row) {
   return `Offsets ${number(row.begin)} to ${number(row.end)}; ${[...lanes, ...lost].join("; ")}`;
 }
 
-export function trendText(trend, lag) {
+export function trendText(trend) {
   if (!trend) return NONE;
-  if (!lag) return "caught up";
-  if (trend.caught_up === 0) return "keeping up";
-  if (trend.caught_up != null) return `caught up in ${span(trend.caught_up)}`;
-  return trend.grows ? `+${compact(Math.round(trend.written - trend.read))}/s` : "steady";
+  if (trend.outlook === "catching up") return `caught up in ${span(trend.caught_up)}`;
+  if (trend.outlook === "falling behind" && trend.grows) return `+${compact(Math.round(trend.written - trend.read))}/s`;
+  return trend.outlook === "waiting" ? "nothing is consumed" : trend.outlook;
+}
+
+// What the tile of a group says, and the note below it.
+export function outlookTexts(trend) {
+  if (!trend || trend.outlook === "unknown") return [NONE, "unknown"];
+  if (trend.outlook === "catching up") return [span(trend.caught_up), "at this rate"];
+  if (trend.outlook === "caught up") return ["now", "nothing is waiting"];
+  if (trend.outlook === "keeping up") return ["keeping up", "the lag is flat"];
+  return ["never", trend.outlook === "waiting" ? "nothing is consumed" : "falling behind"];
 }

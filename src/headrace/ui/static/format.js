@@ -10,6 +10,8 @@ const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 
 export const number = (value) => (value == null ? NONE : whole.format(value));
 export const compact = (value) => (value == null ? NONE : value < 100000 ? whole.format(value) : short.format(value));
+// A sum of which some parts are unknown, or old, is a lower bound.
+export const atLeast = (text, unread) => (unread && text !== NONE ? `≥${GAP}${text}` : text);
 export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
 const UNITS = [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];

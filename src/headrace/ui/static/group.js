@@ -1,10 +1,10 @@
 // One group: lag over time, rebalances, partitions with their lanes, members.
 
 import { element, show } from "./dom.js";
-import { makeChart, makeLog, rebalanceText } from "./draw.js";
-import { NONE, clock, compact, number, plural, rate, span } from "./format.js";
+import { makeChart, makeLog, outlookTexts, rebalanceText } from "./draw.js";
+import { NONE, atLeast, clock, compact, number, plural, rate, span } from "./format.js";
 import { changeButtons } from "./changes.js";
-import { Tiles, ageCell, filteredTable, head, kindBadge, reasons, topicLink, trail } from "./parts.js";
+import { Tiles, ageCell, filteredTable, head, kindBadge, reasons, sinceNote, topicLink, trail } from "./parts.js";
 import { compareValues } from "./table.js";
 
 const byPlace = (a, b) => compareValues(a.topic, b.topic) || a.partition - b.partition;
@@ -12,7 +12,7 @@ const byPlace = (a, b) => compareValues(a.topic, b.topic) || a.partition - b.par
 function partitionCell(row) {
   return [
     element("span", { class: "name" }, element("a", { href: topicLink(row.topic) }, `${row.topic}-${row.partition}`)),
-    row.problem ? element("span", { class: "reason", "data-level": 2 }, row.problem) : null,
+    row.problem ? element("span", { class: "reason", "data-level": 3 }, row.problem) : null,
   ];
 }
 
@@ -24,7 +24,7 @@ function ownerCell(row) {
 function lagCell(row) {
   const notes = row.lanes.length > 1 ? row.lanes.map((lane) => element("small", { class: `lane ${lane.lane}` }, `${lane.lane} ${number(lane.lag)}`)) : [];
   if (row.lost) notes.push(element("small", { class: "lane lost" }, `lost ${number(row.lost)}`));
-  return [number(row.lag), ...notes];
+  return [number(row.lag), sinceNote(row), ...notes];
 }
 
 function logCell(page) {
@@ -44,7 +44,7 @@ function columns(page, isShare) {
     ...(isShare ? [] : [{ title: "Owner", className: "text", value: (row) => [row.owner, row.revoking], view: ownerCell, sort: (row) => row.owner }]),
     columnOf(isShare ? "Start" : "Committed", "committed"),
     columnOf("End", "end"),
-    { ...columnOf("Lag", "lag"), className: "number strong", value: (row) => [row.lag, row.lost, row.lanes.map((lane) => [lane.lane, lane.lag])], view: lagCell },
+    { ...columnOf("Lag", "lag"), className: "number strong", value: (row) => [row.lag, row.lost, row.since, row.lanes.map((lane) => [lane.lane, lane.lag])], view: lagCell },
     { title: "Oldest", className: "number", value: (row) => [row.lag, row.seconds], view: ageCell, sort: (row) => (row.lag ? row.seconds : null), largestFirst: true },
     ...(isShare ? [columnOf("Done out of order", "completed")] : []),
     { title: "Log", className: "wide", update: logCell(page) },
@@ -116,11 +116,11 @@ export function groupPage(parameters) {
       changes.update(top.changes && top.kind !== "spark", top.topics, top.members);
       reasons(problems, top.reasons, top.level);
       const trend = top.trend;
-      tiles.set("Lag", compact(top.lag), "records", top.level);
+      tiles.set("Lag", atLeast(compact(top.lag), top.unread), top.since == null ? "records" : `partly as of ${clock(top.since)}`, top.level);
       tiles.set("Oldest record", top.lag ? span(top.seconds) : NONE, "not processed yet");
       tiles.set("Written", rate(trend?.written), "records");
       tiles.set("Read", rate(trend?.read), "records");
-      tiles.set("Caught up in", !trend ? NONE : trend.caught_up === 0 ? "now" : trend.caught_up == null ? "never" : span(trend.caught_up), "at this rate");
+      tiles.set("Caught up in", ...outlookTexts(trend));
       tiles.set("Backlog", top.backlog == null ? null : compact(top.backlog), "records, consumed in parallel", 1);
       tiles.set("Lost", top.lost ? compact(top.lost) : null, "deleted before processing", 2);
       tiles.set("Members", top.kind === "spark" ? null : number(top.members), plural(top.partitions, "partition"));

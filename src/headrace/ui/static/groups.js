@@ -2,8 +2,8 @@
 
 import { element, setAttribute } from "./dom.js";
 import { makeLine, lagParts, trendText } from "./draw.js";
-import { compact, number, plural, span } from "./format.js";
-import { Tiles, ageCell, filteredTable, groupLink, head, kindBadge, levelMark } from "./parts.js";
+import { atLeast, compact, number, plural, span } from "./format.js";
+import { Tiles, ageCell, filteredTable, groupLink, head, kindBadge, lagText, levelMark, sinceNote } from "./parts.js";
 import { compareValues } from "./table.js";
 
 export function byAttention(a, b) {
@@ -25,7 +25,7 @@ function historyCell(page) {
       cell.replaceChildren(cell.line.node, cell.words);
     }
     cell.line.update(lagParts(row.history, page.at, row.lag));
-    const text = trendText(row.trend, row.lag);
+    const text = trendText(row.trend);
     if (cell.words.textContent !== text) cell.words.textContent = text;
     setAttribute(cell, "data-grows", Boolean(row.trend?.grows));
   };
@@ -42,7 +42,7 @@ export function groupsPage() {
     columns: [
       { title: "Group", className: "main", value: (row) => [row.name, row.kind, row.level, row.reasons[0], row.state], view: nameCell, sort: (row) => row.name },
       { title: "Members", key: "members", className: "number", value: (row) => [row.members, row.kind], view: (row) => (row.kind === "spark" ? "–" : number(row.members)), sort: (row) => row.members, largestFirst: true },
-      { title: "Lag", key: "lag", className: "number strong", value: (row) => [row.lag, row.backlog], view: (row) => [number(row.lag), row.backlog ? element("small", {}, `${compact(row.backlog)} in the backlog`) : null], sort: (row) => row.lag, largestFirst: true },
+      { title: "Lag", key: "lag", className: "number strong", value: (row) => [row.lag, row.backlog, row.unread, row.since], view: (row) => [lagText(row), sinceNote(row), row.backlog ? element("small", {}, `${compact(row.backlog)} in the backlog`) : null], sort: (row) => row.lag, largestFirst: true },
       { title: "Oldest", className: "number", value: (row) => [row.lag, row.seconds], view: ageCell, sort: (row) => (row.lag ? row.seconds : null), largestFirst: true },
       { title: "Last hour", className: "wide", update: historyCell(page) },
     ],
@@ -57,7 +57,7 @@ export function groupsPage() {
       page.at = top.at;
       tiles.set("Groups", number(top.groups), top.topics == null ? "" : plural(top.topics, "topic"));
       tiles.set("Need attention", number(top.attention), top.attention ? "" : "everything is fine", top.attention ? 2 : 0);
-      tiles.set("Records waiting", compact(top.lag), "in all groups");
+      tiles.set("Records waiting", atLeast(compact(top.lag), top.unread), top.unread ? `${plural(top.unread, "partition")} unknown` : "in all groups", top.unread ? 2 : 0);
       tiles.set("Oldest record", top.lag ? span(top.seconds) : "–", "not processed yet");
       found.update(rows);
     },

@@ -1,7 +1,7 @@
 // What several pages have in common: tiles, badges, filters, cells.
 
 import { announce, element, setText, show } from "./dom.js";
-import { NONE, number, plural, span } from "./format.js";
+import { NONE, atLeast, clock, number, plural, span } from "./format.js";
 import { LiveTable } from "./table.js";
 
 export const LEVELS = ["fine", "notice", "warning", "problem"];
@@ -62,6 +62,11 @@ export function filteredTable(options, ...extra) {
   };
   return { node, table, filter, update };
 }
+
+export const lagText = (row) => atLeast(number(row.lag), row.unread);
+
+// When old values were read; nothing if they are current.
+export const sinceNote = (row) => (row.since == null ? null : element("small", { class: "old" }, `as of ${clock(row.since)}`));
 
 export function ageCell(row) {
   return row.lag === 0 ? NONE : span(row.seconds);

@@ -1,8 +1,8 @@
 // One topic: who reads it, its partitions, its newest records.
 
 import { announce, element, show } from "./dom.js";
-import { bytes, compact, moment, number, plural, rate, span } from "./format.js";
-import { Tiles, filteredTable, groupLink, head, kindBadge, reasons, trail } from "./parts.js";
+import { atLeast, bytes, compact, moment, number, plural, rate, span } from "./format.js";
+import { Tiles, filteredTable, groupLink, head, kindBadge, lagText, reasons, sinceNote, trail } from "./parts.js";
 
 const NEWEST = 20;
 
@@ -10,7 +10,7 @@ function readerRow(it) {
   const done = it.done == null ? 0 : it.done;
   return element("tr", {},
     element("td", {}, element("span", { class: "name" }, element("a", { href: groupLink(it) }, it.name), kindBadge(it.kind))),
-    element("td", { class: "number" }, number(it.lag), it.lag ? element("small", {}, `oldest ${span(it.seconds)}`) : null),
+    element("td", { class: "number" }, lagText(it), it.lag ? element("small", {}, `oldest ${span(it.seconds)}`) : null),
     element("td", { class: "wide" }, element("progress", { max: 1, value: done, "aria-label": `processed: ${Math.floor(done * 100)} %` }), element("small", {}, it.done == null ? "unknown" : `${Math.floor(done * 100)} % of the log`)));
 }
 
@@ -63,7 +63,7 @@ export function topicPage(parameters) {
       { title: "Partition", className: "main", value: (row) => [row.partition, row.problem], sort: (row) => row.partition, view: (row) => [element("span", { class: "name" }, String(row.partition)), row.problem ? element("span", { class: "reason", "data-level": 3 }, row.problem) : null] },
       { title: "Leader", key: "leader", className: "number", view: (row) => (row.leader == null ? "none" : String(row.leader)), sort: (row) => row.leader },
       { title: "In sync", className: "number", value: (row) => [row.in_sync, row.replicas], view: (row) => `${row.in_sync.length} of ${row.replicas.length}`, sort: (row) => row.in_sync.length - row.replicas.length },
-      columnOf("Begin", "begin"), columnOf("End", "end"), columnOf("Size", "size", bytes),
+      columnOf("Begin", "begin"), { ...columnOf("End", "end"), value: (row) => [row.end, row.since], view: (row) => [number(row.end), sinceNote(row)] }, columnOf("Size", "size", bytes),
     ],
   });
   return {
@@ -84,7 +84,7 @@ export function topicPage(parameters) {
       if (top.reading === undefined) return;
       reasons(problems, top.reasons, top.level);
       tiles.set("Written", rate(top.rate), "records");
-      tiles.set("Records", compact(top.records), "between beginning and end");
+      tiles.set("Records", atLeast(compact(top.records), top.unread), "between beginning and end");
       tiles.set("Size", bytes(top.size), top.size == null ? "not reported" : "on the leaders");
       tiles.set("Partitions", number(top.partitions));
       tiles.set("Readers", number(top.readers), "groups");

@@ -1,7 +1,7 @@
 // All topics.
 
 import { element } from "./dom.js";
-import { bytes, compact, number, rate } from "./format.js";
+import { atLeast, bytes, compact, number, rate } from "./format.js";
 import { Tiles, filteredTable, head, levelMark, topicLink } from "./parts.js";
 import { compareValues } from "./table.js";
 
@@ -30,7 +30,7 @@ export function topicsPage() {
       { title: "Topic", className: "main", value: (row) => [row.name, row.internal, row.level, row.reasons[0]], view: nameCell, sort: (row) => row.name },
       columnOf("Partitions", "partitions", number),
       columnOf("Written", "rate", rate, { className: "number strong" }),
-      columnOf("Records", "records", number),
+      { ...columnOf("Records", "records", number), value: (row) => [row.records, row.unread], view: (row) => atLeast(number(row.records), row.unread) },
       columnOf("Size", "size", bytes),
       columnOf("Readers", "readers", number),
     ],
