@@ -4,13 +4,15 @@
 /static/FILE                              its files
 /events?view=group&name=NAME              its data: server-sent events
 /api/records?topic=TOPIC&count=COUNT      the newest records of a topic, as JSON
+/api/reading                              POST {"stream"}: a page confirms that it reads its events
 /login  /logout                           with a password or a token only
 """
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -24,16 +26,18 @@ from ..errors import HeadraceError
 from .access import SESSION_SECONDS, PageAccess
 from .change_requests import change_routes
 from .changes import GroupChanges
+from .compression import accepts_gzip, compressed
 from .feed import Feed, ViewName
 from .guard import TOO_MANY, Guard, SecretCheck, client_of
 from .json_body import read_json
+from .open_streams import MOST as MOST_STREAMS
+from .open_streams import OpenStreams
 from .records import MOST, RecordReader
 from .static_files import StaticFile, read_static_files
 from .streams import EventStream
 
 _PAGES = ("/", "/groups", "/group", "/topics", "/topic", "/activity")
 _VIEWS = ("groups", "group", "topics", "topic", "activity")
-_MOST_STREAMS = 64
 _LONGEST_NAME = 4096
 
 
@@ -53,6 +57,7 @@ def make_application(
         Route("/static/{name}", pages.file),
         Route("/events", pages.events),
         Route("/api/records", pages.newest_records),
+        Route("/api/reading", pages.confirm, methods=["POST"]),
         Route("/login", login.page, methods=["GET"]),
         Route("/login", login.log_in, methods=["POST"]),
         Route("/logout", login.log_out, methods=["POST"]),
@@ -72,7 +77,7 @@ class _Pages:
         self._feed = feed
         self._records = records
         self._files = read_static_files()
-        self._streams = 0
+        self._streams = OpenStreams()
 
     async def page(self, request: Request) -> Response:
         return _file_response(request, self._files["index.html"])
@@ -90,12 +95,14 @@ class _Pages:
         name = ViewName(kind, _name(request, "name"), request.query_params.get("checkpoint") == "1")
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
-        if self._streams >= _MOST_STREAMS:
-            raise HTTPException(503, f"There are already {_MOST_STREAMS} open pages.", {"retry-after": "5"})
-        return _Counted(EventStream(self._feed, name), self._count)
+        stream = EventStream(self._feed, name, secrets.token_hex(8), compresses=accepts_gzip(request.headers))
+        return _Registered(stream, self._streams)
 
-    def _count(self, change: int) -> None:
-        self._streams += change
+    async def confirm(self, request: Request) -> Response:
+        stream = (await read_json(request)).get("stream")
+        if not isinstance(stream, str):
+            raise HTTPException(400, 'The body must be {"stream": "…"}.')
+        return Response(status_code=204 if self._streams.confirm(stream, time.monotonic()) else 404)
 
     async def newest_records(self, request: Request) -> Response:
         topic = _name(request, "topic")
@@ -103,27 +110,30 @@ class _Pages:
         if not topic or not count.isascii() or not count.isdigit() or len(count) > 9 or not 1 <= int(count) <= MOST:
             raise HTTPException(400, f"topic is missing, or count is not a number from 1 to {MOST}.")
         try:
-            return JSONResponse({"records": await self._records.newest(topic, int(count))})
+            return _json_response(request, {"records": await self._records.newest(topic, int(count))})
         except TimeoutError:
             raise HTTPException(504, "The brokers did not answer in time.") from None
         except HeadraceError as error:
             raise HTTPException(502, str(error)) from None
 
 
-class _Counted(Response):
-    """A response that is an ASGI application of its own, and is counted while it is sent."""
+class _Registered(Response):
+    """A stream that is registered while it is sent."""
 
-    def __init__(self, stream: EventStream, count: Callable[[int], None]) -> None:
+    def __init__(self, stream: EventStream, streams: OpenStreams) -> None:
         super().__init__()
         self._stream = stream
-        self._count = count
+        self._streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._count(1)
+        if not self._streams.open(self._stream.name, time.monotonic(), self._stream.end):
+            error = {"error": f"There are already {MOST_STREAMS} open pages."}
+            await JSONResponse(error, 503, {"retry-after": "5"})(scope, receive, send)
+            return
         try:
             await self._stream(scope, receive, send)
         finally:
-            self._count(-1)
+            self._streams.close(self._stream.name)
 
 
 class _Login:
@@ -175,7 +185,17 @@ def _name(request: Request, parameter: str) -> str:
 
 
 def _file_response(request: Request, file: StaticFile) -> Response:
-    headers = {"etag": file.etag, "cache-control": "no-cache"}
+    headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)
+    if file.compressed is not None and accepts_gzip(request.headers):
+        return Response(file.compressed, media_type=file.media_type, headers={**headers, "content-encoding": "gzip"})
     return Response(file.body, media_type=file.media_type, headers=headers)
+
+
+def _json_response(request: Request, value: Any) -> Response:
+    response = JSONResponse(value, headers={"vary": "accept-encoding"})
+    if accepts_gzip(request.headers) and (body := compressed(bytes(response.body))) is not None:
+        headers = {"vary": "accept-encoding", "content-encoding": "gzip"}
+        return Response(body, media_type="application/json", headers=headers)
+    return response

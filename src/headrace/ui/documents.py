@@ -121,7 +121,7 @@ def _group_row(group: GroupView, history: GroupHistory | None, sparkline: Sparkl
         "lost": group.lost,
         "backlog": group.backlog,
         "trend": _trend(group, trend),
-        "history": None if sparkline is None else sparkline.document,
+        "history": None if sparkline is None else sparkline.points,
         **_attention(reasons),
     }
 

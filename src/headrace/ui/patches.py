@@ -5,6 +5,7 @@ that changed, so a cluster of hundreds of groups costs little while few of them 
 
     {"reset": true, "head": {…}, "rows": {"id": {…}}, "gone": []}      everything: the first patch of a stream
     {"head": {"at": 17}, "rows": {"id": {"lag": 3}}, "gone": ["id"]}   changed fields, and rows that are gone
+    {…, "rows": {"id": {"history": {"drop": 1, "add": [[16, 3]]}}}, …} a curve: points that are gone, and new ones
 
 The order of rows is the browser's matter: it sorts by fields, and not while somebody points at them.
 """
@@ -16,6 +17,40 @@ from collections.abc import Mapping
 from typing import Any
 
 Fields = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Points:
+    """A curve that grows at its end, and loses points at its beginning."""
+
+    width: int
+    """The distance of points without a gap, in seconds."""
+    pairs: tuple[tuple[int, int], ...]
+    """Time and value."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {"width": self.width, "points": self.pairs}
+
+    def since(self, before: Points) -> Points | PointsChange:
+        """What has changed; all of it if the curve before is not the beginning of this one."""
+        if self.width != before.width or not self.pairs:
+            return self
+        drop = next((at for at, it in enumerate(before.pairs) if it[0] >= self.pairs[0][0]), len(before.pairs))
+        kept = before.pairs[drop:]
+        if self.pairs[: len(kept)] != kept:
+            return self
+        return PointsChange(drop, self.pairs[len(kept) :])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointsChange:
+    drop: int
+    add: tuple[tuple[int, int], ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {"drop": self.drop, "add": self.add}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,5 +77,20 @@ def changed_fields(before: Fields, after: Fields) -> Fields:
     """The fields that differ. A field that is missing afterwards is None."""
     if before is after:
         return {}
-    changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
+    changed = {
+        name: _changed(before.get(name), value)
+        for name, value in after.items()
+        if name not in before or before[name] != value
+    }
     return changed | {name: None for name in before if name not in after}
+
+
+def _changed(before: Any, after: Any) -> Any:
+    return after.since(before) if isinstance(after, Points) and isinstance(before, Points) else after
+
+
+def plain(value: Any) -> Any:
+    """For `json.dumps`: what is not a plain value."""
+    if isinstance(value, Points | PointsChange):
+        return value.document
+    raise TypeError(f"{type(value).__name__} is no part of a document")

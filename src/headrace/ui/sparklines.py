@@ -1,17 +1,17 @@
 """The lag of the last hour as the few points that a small drawing has room for. Nothing here does I/O.
 
 The drawing covers what was observed, an hour at most, in buckets whose width is chosen for it: the largest lag of each.
-Only closed buckets are part of it: it changes once for each bucket, not with each pass. The browser adds the current
-lag.
+Only closed buckets are part of it, and they never change: a browser gets each of them once, when it is over. It adds
+the current lag itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from ..monitor.model import LagPoint
+from .patches import Points
 
 _BUCKETS = 60
 _WIDTHS = (1, 2, 5, 10, 15, 30, 60)
@@ -21,10 +21,7 @@ _WIDTHS = (1, 2, 5, 10, 15, 30, 60)
 class Sparkline:
     bucket: int
     """The number of the first bucket that is not closed, counted from 1970."""
-    width: int
-    """The width of a bucket in seconds."""
-    document: dict[str, Any]
-    """`points` are pairs of time and lag."""
+    points: Points
 
 
 def width_for(span: float) -> int:
@@ -37,13 +34,19 @@ def sparkline(points: Sequence[LagPoint], now: float, before: Sparkline | None =
     if not points:
         return None
     width = width_for(now - points[0].at)
-    current = int(now // width)
-    if before is not None and (before.bucket, before.width) == (current, width):
-        return before
+    current, first = int(now // width), int(points[0].at // width)
+    known: tuple[tuple[int, int], ...] = ()
+    since = first
+    if before is not None and before.points.width == width and before.bucket <= current:
+        if before.bucket == current:
+            return before
+        # Older points are thinned out, so that the largest of a closed bucket may be gone.
+        known = tuple(it for it in before.points.pairs if it[0] >= first * width)
+        since = before.bucket
     largest: dict[int, int] = {}
     for point in points:
         bucket = int(point.at // width)
-        if point.lag is not None and bucket < current:
+        if point.lag is not None and since <= bucket < current:
             largest[bucket] = max(point.lag, largest.get(bucket, 0))
-    drawn = [[bucket * width, lag] for bucket, lag in sorted(largest.items())]
-    return Sparkline(current, width, {"width": width, "points": drawn})
+    drawn = tuple((bucket * width, lag) for bucket, lag in sorted(largest.items()))
+    return Sparkline(current, Points(width, known + drawn))

@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 from importlib import resources
 
+from .compression import compressed
+
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -19,6 +21,8 @@ class StaticFile:
     body: bytes = dataclasses.field(repr=False)
     media_type: str
     etag: str
+    compressed: bytes | None = dataclasses.field(default=None, repr=False)
+    """With gzip, if that is smaller."""
 
 
 def read_static_files() -> dict[str, StaticFile]:
@@ -28,5 +32,7 @@ def read_static_files() -> dict[str, StaticFile]:
         suffix = entry.name[entry.name.rfind(".") :]
         if entry.is_file() and suffix in _TYPES:
             body = entry.read_bytes()
-            found[entry.name] = StaticFile(body, _TYPES[suffix], f'"{hashlib.sha256(body).hexdigest()[:20]}"')
+            found[entry.name] = StaticFile(
+                body, _TYPES[suffix], f'"{hashlib.sha256(body).hexdigest()[:20]}"', compressed(body, 9)
+            )
     return found

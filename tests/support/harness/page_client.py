@@ -49,6 +49,12 @@ class PageClient:
         given = {"content-type": "application/json", **{name.replace("_", "-"): it for name, it in headers.items()}}
         return self.ask("POST", "/login", given, json.dumps({"secret": secret}).encode())
 
+    def confirm(self, stream: object) -> Answer:
+        """That its events are read."""
+        return self.ask(
+            "POST", "/api/reading", {"content-type": "application/json"}, json.dumps({"stream": stream}).encode()
+        )
+
     @contextmanager
     def events(self, view: str, headers: dict[str, str] | None = None, **query: str) -> Iterator[EventReader]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT)
@@ -83,8 +89,16 @@ class EventReader:
             return
         if patch.get("reset"):
             self.head, self.rows = {}, {}
-        self.head |= patch["head"]
+        _merge(self.head, patch["head"])
         for name, fields in patch["rows"].items():
-            self.rows[name] = self.rows.get(name, {}) | fields
+            _merge(self.rows.setdefault(name, {}), fields)
         for name in patch["gone"]:
             del self.rows[name]
+
+
+def _merge(into: dict[str, Any], fields: dict[str, Any]) -> None:
+    """As static/live.js does it."""
+    for name, value in fields.items():
+        if isinstance(value, dict) and "add" in value:
+            value = {**into[name], "points": [*into[name]["points"][value["drop"] :], *value["add"]]}
+        into[name] = value

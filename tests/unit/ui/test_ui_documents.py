@@ -30,6 +30,7 @@ from headrace.ui.documents import (
     topic_document,
     topics_document,
 )
+from headrace.ui.patches import Points
 from headrace.ui.sparklines import Sparkline
 
 TP = TopicPartition("orders", 0)
@@ -102,11 +103,11 @@ def test_a_group_that_reads_records_soon_keeps_up_whatever_its_trend() -> None:
 
 
 def test_a_checkpoint_with_the_name_of_a_group_is_a_row_of_its_own() -> None:
-    drawing = Sparkline(1, 1, {"width": 1, "points": []})
+    drawing = Sparkline(1, Points(1, ()))
     document = groups_document(VIEW, {BILLING.key: HISTORY}, {BILLING.key: drawing})
     assert list(document.rows) == ["group:billing", "checkpoint:billing"]
     assert [row["trend"] is None for row in document.rows.values()] == [False, True]
-    assert [row["history"] for row in document.rows.values()] == [drawing.document, None]
+    assert [row["history"] for row in document.rows.values()] == [drawing.points, None]
     assert (document.head["groups"], document.head["lag"], document.head["attention"]) == (2, 600, 1)
 
 

@@ -105,7 +105,7 @@ def test_a_checkpoint_with_the_name_of_a_group_has_its_own_history() -> None:
             document = feed.document(name)
             assert document is not None
             assert document.head["lag"] == lag
-            assert {it[1] for it in document.head["history"]["points"]} == {lag}
+            assert {it[1] for it in document.head["history"].pairs} == {lag}
         await versions.aclose()
 
     run(test)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
-from headrace.ui.patches import Document, first_patch, patch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.ui.patches import Document, Points, PointsChange, first_patch, patch, plain
 
 
 def test_the_first_patch_has_everything() -> None:
@@ -53,3 +57,28 @@ def test_patches_lead_to_the_same_document() -> None:
             del rows[name]
         document = following
         assert (head, rows) == (document.head, document.rows)
+
+
+def test_of_a_curve_only_what_has_changed_is_sent() -> None:
+    before = Document({}, {"a": {"history": Points(1, ((1, 5), (2, 6), (3, 7))), "lag": 3}})
+    after = Document({}, {"a": {"history": Points(1, ((2, 6), (3, 7), (4, 8))), "lag": 3}})
+    change = json.loads(json.dumps(patch(before, after), default=plain))
+    assert change["rows"] == {"a": {"history": {"drop": 1, "add": [[4, 8]]}}}
+    whole = json.loads(json.dumps(first_patch(after), default=plain))
+    assert whole["rows"]["a"]["history"] == {"width": 1, "points": [[2, 6], [3, 7], [4, 8]]}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=12, unique_by=lambda it: it[0]),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=12, unique_by=lambda it: it[0]),
+    st.booleans(),
+)
+def test_a_change_of_a_curve_leads_to_it(
+    first: list[tuple[int, int]], second: list[tuple[int, int]], same_width: bool
+) -> None:
+    before, after = Points(1, tuple(sorted(first))), Points(1 if same_width else 2, tuple(sorted(second)))
+    change = after.since(before)
+    if isinstance(change, PointsChange):
+        assert (*before.pairs[change.drop :], *change.add) == after.pairs
+    else:
+        assert change == after

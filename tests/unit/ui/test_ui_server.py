@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.client
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.ui import guard
+from headrace.ui import application, guard, open_streams
 from headrace.ui.feed import Activity
 from headrace.ui.server import BackgroundPage, PageOptions, listen, page_url
 from support.harness.page_client import PageClient
@@ -130,21 +132,55 @@ def test_a_question_for_the_headers_of_a_stream_opens_none(page: PageClient) -> 
     assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
-def test_streams_are_limited(page: PageClient) -> None:
-    opened = []
-    try:
-        for _ in range(64):
-            stream = page.events("groups")
-            stream.__enter__()
-            opened.append(stream)
-        assert page.get("/events?view=groups").status == 503
+def test_streams_that_nobody_reads_keep_nobody_out() -> None:
+    """64 clients open a stream and never read it. Pages that read theirs keep them."""
+    with BackgroundPage(PageOptions(AWAY, port=0, interval=3600.0)) as background, contextlib.ExitStack() as opened:
+        page = PageClient(background.url)
+        reader = opened.enter_context(page.events("groups"))
+        first = reader.next()
+        assert first is not None
+        assert page.confirm(first["stream"]).status == 204
+        for _ in range(open_streams.MOST):
+            opened.enter_context(page.events("groups"))
+        newcomer = opened.enter_context(page.events("topics"))
+        assert newcomer.next() is not None
+        assert page.confirm(first["stream"]).status == 204, "it is open"
+
+
+def test_pages_that_read_their_streams_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "OpenStreams", lambda: open_streams.OpenStreams(2))
+    with BackgroundPage(PageOptions(AWAY, port=0, interval=3600.0)) as background, contextlib.ExitStack() as opened:
+        page = PageClient(background.url)
+        for _ in range(2):
+            change = opened.enter_context(page.events("groups")).next()
+            assert change is not None
+            assert page.confirm(change["stream"]).status == 204
+        answer = page.get("/events?view=groups")
+        assert (answer.status, list(answer.json), answer.headers["retry-after"]) == (503, ["error"], "5")
         assert page.get("/").status == 200
-    finally:
-        for stream in opened:
-            stream.__exit__(None, None, None)
-    deadline = time.monotonic() + 10
-    while page.get("/events?view=x").status == 503:
-        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize(("stream", "status"), [("unknown", 404), (1, 400), (None, 400)])
+def test_only_an_open_stream_can_be_confirmed(page: PageClient, stream: object, status: int) -> None:
+    assert page.confirm(stream).status == status
+
+
+@pytest.mark.parametrize("path", ["/", "/static/page.js", "/static/page.css"])
+def test_files_are_compressed_for_browsers_that_accept_it(page: PageClient, path: str) -> None:
+    plain, small = page.get(path), page.get(path, accept_encoding="gzip, br")
+    assert (plain.headers["content-encoding"], small.headers["content-encoding"]) == (None, "gzip")
+    assert gzip.decompress(small.body) == plain.body
+    assert len(small.body) < len(plain.body) * 0.6
+    assert (small.headers["etag"], small.headers["vary"]) == (plain.headers["etag"], "accept-encoding")
+
+
+def test_a_stream_is_compressed_and_its_events_arrive_at_once(page: PageClient) -> None:
+    with page.events("groups", {"accept-encoding": "gzip"}) as stream:
+        assert stream.response.headers["content-encoding"] == "gzip"
+        reader, text = zlib.decompressobj(31), b""
+        while b"\n\ndata: " not in text or not text.endswith(b"\n\n"):
+            text += reader.decompress(stream.response.read1(65536))
+    assert '"reset":true' in text.decode()
 
 
 # -- with a secret ----------------------------------------------------------------------------------------------------

@@ -1,5 +1,16 @@
 // The data of a page: a stream of patches (see patches.py). It pauses while the page is hidden.
 
+const CONFIRM_EVERY = 20000; // milliseconds
+
+// Puts changed fields into a row or a head. Of a curve, only the points that are gone and the new ones are sent.
+function merge(into, fields) {
+  for (const [name, value] of Object.entries(fields)) {
+    const before = into[name];
+    into[name] = value?.add && before?.points ? { ...before, points: [...before.points.slice(value.drop), ...value.add] } : value;
+  }
+  return into;
+}
+
 export class Live {
   // `onChange(head, rows)` after each patch, `onState(state)` with live, paused, lost or missing.
   constructor(query, onChange, onState) {
@@ -12,10 +23,12 @@ export class Live {
     this.onVisibility = () => (document.hidden ? this.pause() : this.connect());
     document.addEventListener("visibilitychange", this.onVisibility);
     this.onVisibility();
+    this.confirming = setInterval(() => this.confirm(), CONFIRM_EVERY);
   }
 
   connect() {
     if (this.source) return;
+    this.stream = null;
     this.source = new EventSource(`/events?${new URLSearchParams(this.query)}`);
     this.source.onmessage = (event) => this.apply(JSON.parse(event.data));
     this.source.onerror = () => {
@@ -34,16 +47,26 @@ export class Live {
     else if (!this.closed) this.connect();
   }
 
+  // A page that does not confirm its stream makes room for others, if there are too many.
+  confirm() {
+    if (!this.source || !this.stream) return;
+    fetch("/api/reading", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ stream: this.stream }) }).catch(() => null);
+  }
+
   apply(patch) {
+    if (patch.stream) {
+      this.stream = patch.stream;
+      this.confirm();
+    }
     if (patch.missing) {
       this.onState("missing");
       return;
     }
     if (patch.reset) this.head = {};
-    Object.assign(this.head, patch.head);
+    merge(this.head, patch.head);
     for (const [id, fields] of Object.entries(patch.rows)) {
       const row = patch.reset ? undefined : this.rows.get(id);
-      this.rows.set(id, { ...row, ...fields, id });
+      this.rows.set(id, merge({ ...row, id }, fields));
     }
     if (patch.reset) {
       for (const id of this.rows.keys()) if (!(id in patch.rows)) this.rows.delete(id);
@@ -61,6 +84,7 @@ export class Live {
 
   close() {
     this.closed = true;
+    clearInterval(this.confirming);
     document.removeEventListener("visibilitychange", this.onVisibility);
     this.source?.close();
     this.source = null;
