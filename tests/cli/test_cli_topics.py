@@ -172,10 +172,20 @@ def test_without_a_broker_the_command_says_how_to_name_one(monkeypatch: pytest.M
     assert "the port of 'localhost:99999' is not between 1 and 65535" in headrace("topics").err
 
 
-def test_settings_can_come_from_a_file(servers: str, tmp_path: Path) -> None:
+def test_settings_can_come_from_a_file(servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "client.properties"
     file.write_text(f"# the cluster\nbootstrap.servers={servers}\n\nclient.id = someone\n")
     assert headrace("topics", "-F", str(file)).code == 0
+    monkeypatch.setenv("HEADRACE_CONFIG_FILE", str(file))
+    assert headrace("topics").code == 0
+    other = tmp_path / "other.properties"
+    other.write_text("bootstrap.servers=nonsense\n")
+    assert "'nonsense' is not host:port" in headrace("topics", "-F", str(other)).err, (
+        "-F is closer than the environment"
+    )
+    monkeypatch.setenv("HEADRACE_CONFIG_FILE", str(tmp_path / "missing"))
+    assert "HEADRACE_CONFIG_FILE" in headrace("topics").err
+    monkeypatch.delenv("HEADRACE_CONFIG_FILE")
     file.write_text("no sense\n")
     assert headrace("topics", "-F", str(file)).code == 2
 

@@ -14,7 +14,7 @@ import click
 
 from ..errors import HeadraceError
 from .connection_options import Command
-from .formatting import is_terminal, say
+from .formatting import is_terminal, printable, say
 
 
 def change_options(command: Command) -> Command:
@@ -39,7 +39,7 @@ def may_change(question: str, yes: bool, dry_run: bool, form: str) -> bool:
     if form == "json" or not _can_ask():
         say("dry run: nothing was changed. --yes carries it out")
         return False
-    if click.confirm(question, default=False):
+    if click.confirm(printable(question), default=False):
         return True
     raise HeadraceError("nothing was changed")
 

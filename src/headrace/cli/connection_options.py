@@ -7,7 +7,7 @@ The cluster is the first of these that is given:
     bootstrap.servers in -C or -F
     the cluster of `headrace up`, with its client settings if it is secured
 
-Without any of them, the command fails with a usage error.
+Without any of them, the command fails with a usage error. HEADRACE_CONFIG_FILE names the file if -F does not.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from ..local.background import read_status
 from ..local.errors import LocalBrokerError
 from .option_types import Seconds
 from .properties import parse_properties
+
+CONFIG_FILE = "HEADRACE_CONFIG_FILE"
 
 Command = Callable[..., Any]
 Settings = dict[str, Any]
@@ -90,7 +92,7 @@ def client_options(
     *, default_servers: str = "the cluster of `headrace up`", reads_environment: bool = True
 ) -> Callable[[Command], Command]:
     """Adds -b, -C and -F. The command receives one mapping, `settings`, with Kafka's names. -C overrides the file, and
-    -b overrides both."""
+    -b overrides both. `reads_environment`: whether HEADRACE_BOOTSTRAP and HEADRACE_CONFIG_FILE replace -b and -F."""
 
     def add(command: Command) -> Command:
         @click.option(
@@ -105,6 +107,8 @@ def client_options(
         @click.option(
             "-F",
             "--config-file",
+            envvar=CONFIG_FILE if reads_environment else None,
+            show_envvar=reads_environment,
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             help="A properties file with client settings. Put passwords there, not on the command line.",
         )

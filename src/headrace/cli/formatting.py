@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-_UNSAFE = dict.fromkeys((*range(9), *range(10, 32), *range(127, 160)), 0xFFFD)
+_CONTROLS = (*range(9), *range(10, 32), *range(127, 160))
+# They change the order in which other characters are shown, or show nothing: 061C, 200E to 200F, 202A to 202E and 2066
+# to 2069 are those of the bidirectional algorithm. Joiners (200C, 200D) belong to scripts and emoji.
+_INVISIBLE = (0x061C, 0x200B, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+_UNSAFE: dict[int, int | str] = {
+    **dict.fromkeys(_CONTROLS, 0xFFFD),
+    **{code: f"<U+{code:04X}>" for code in _INVISIBLE},
+}
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None) -> str:
@@ -70,7 +77,8 @@ def _cell(value: object) -> str:
 
 def printable(text: str) -> str:
     """The text with control characters replaced, except tabs: a terminal would interpret them, and the text may come
-    from an untrusted source."""
+    from an untrusted source. Those that change the direction of text are shown by their code, such as <U+202E>: they
+    could make one name look like another one."""
     return text.translate(_UNSAFE)
 
 

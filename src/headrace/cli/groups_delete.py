@@ -12,7 +12,7 @@ from ..types import OffsetAndMetadata, TopicPartition
 from .changes import change_options, check_change_options, may_change
 from .commands import command
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
-from .formatting import document, say, table
+from .formatting import document, printable, say, table
 from .groups_shared import no_such_group
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _delete(
                 click.echo(document({"groups": [_shown(each) for each in found], "deleted": deleted}))
             else:
                 for name in deleted:
-                    click.echo(f"deleted {of_topics}{name}")
+                    click.echo(printable(f"deleted {of_topics}{name}"))
 
 
 def _described(admin: Admin, name: str, topics: tuple[str, ...]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ..types import TopicPartition
 from .changes import change_options, check_change_options, may_change
 from .commands import command
 from .connection_options import Settings, client_settings, cluster_options, format_option, with_cluster
-from .formatting import document, table
+from .formatting import document, printable, table
 from .groups_shared import group_option, no_such_group, shown_ranges
 
 
@@ -130,7 +130,7 @@ def _reset(
             if form == "json":
                 click.echo(document(_report(plan, is_applied, failed)))
         if is_applied and form == "table":
-            click.echo(f"set {_offsets(plan)} of group {group}")
+            click.echo(printable(f"set {_offsets(plan)} of group {group}"))
 
 
 def _offsets(plan: ResetPlan) -> str:

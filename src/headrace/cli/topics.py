@@ -19,7 +19,7 @@ from .connection_options import (
     names_and_values,
     with_cluster,
 )
-from .formatting import document, table
+from .formatting import document, printable, table
 from .option_types import WholeNumber
 
 
@@ -111,7 +111,7 @@ async def _create(
     async with AsyncAdmin(settings) as admin:
         for name in names:
             await admin.create_topic(name, partitions, replication, chosen)
-            click.echo(json.dumps({"created": name}) if form == "json" else f"created {name}")
+            click.echo(json.dumps({"created": name}) if form == "json" else printable(f"created {name}"))
 
 
 def _delete(settings: Settings, names: tuple[str, ...], yes: bool, dry_run: bool, form: str) -> None:
@@ -131,7 +131,7 @@ def _delete(settings: Settings, names: tuple[str, ...], yes: bool, dry_run: bool
                 if error.name == "UNKNOWN_TOPIC_OR_PARTITION":
                     raise no_such_topic(name) from error
                 raise
-            click.echo(json.dumps({"deleted": name}) if form == "json" else f"deleted {name}")
+            click.echo(json.dumps({"deleted": name}) if form == "json" else printable(f"deleted {name}"))
 
 
 def no_such_topic(name: str) -> HeadraceError:

@@ -12,7 +12,7 @@ import pytest
 
 from headrace._protocol.admin_messages import ADMIN_APIS
 from headrace._protocol.messages import encode_request
-from headrace.cli.formatting import numbers, seconds, table
+from headrace.cli.formatting import numbers, printable, seconds, table
 from headrace.cli.lag import Threshold
 from headrace.cli.lag import shown as lag_table
 from headrace.cli.lag_queries import Sample
@@ -256,3 +256,33 @@ def test_the_schemas_in_a_checkpoint_are_not_a_topic(tmp_path: Path) -> None:
         (tmp_path / name / "0").write_text(text)
     (found,) = read_checkpoints(tmp_path)
     assert {str(tp): done.frontier for tp, done in found.done.items()} == {"t-0": 7}
+
+
+BIDI = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+
+
+@pytest.mark.parametrize("code", BIDI)
+def test_characters_that_change_the_direction_of_text_are_shown_by_their_code(code: int) -> None:
+    """A topic could look like another one: user<U+202E>sgol is shown as userlogs."""
+    assert printable(f"user{chr(code)}sgol") == f"user<U+{code:04X}>sgol"
+    assert f"a<U+{code:04X}>b" in table(("topic",), [(f"a{chr(code)}b",)])
+    text = lag_table(f"g{chr(code)}", Sample(0.0, [row(TopicPartition(f"t{chr(code)}", 0), 0, 1, 1)]), None)
+    assert text.count(f"<U+{code:04X}>") == 2
+    assert chr(code) not in text
+
+
+@pytest.mark.parametrize("columns", [LineColumns(), LineColumns(offsets=True, keys=True, headers=True)])
+def test_a_terminal_shows_no_direction_of_a_record(columns: LineColumns) -> None:
+    text = "a\u202eb"
+    data = text.encode()
+    record = Record("t", 0, 1, timestamp=2, key=data, value=data, headers=[(text, data)])
+    shown = renderer("text", columns, for_terminal=True)([record]).decode()
+    assert "\u202e" not in shown
+    assert shown.count("a<U+202E>b") == (4 if columns.keys else 1)
+    raw = renderer("text", LineColumns(), for_terminal=False)([record])
+    assert raw == text.encode() + b"\n", "a pipe gets the bytes"
+
+
+def test_letters_of_all_scripts_and_emoji_are_kept() -> None:
+    for text in ("grüße", "שלום", "مرحبا", "क्\u200dष", "👩\u200d💻", "a\tb"):
+        assert printable(text) == text

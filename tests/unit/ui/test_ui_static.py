@@ -39,3 +39,12 @@ def test_every_file_that_is_used_exists(name: str) -> None:
     text = FILES[name].body.decode()
     used = re.findall(r"""from "\./([\w.]+)"|(?:src|href)="/static/([\w.]+)\"""", text)
     assert {first or second for first, second in used} <= FILES.keys()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FILES if name.endswith(".js") and name not in ("dom.js", "login.js")]
+)
+def test_every_text_is_set_where_invisible_characters_are_shown(name: str) -> None:
+    """`dom.js` shows those that hide text or change its direction; `login.js` has only texts of its own."""
+    text = FILES[name].body.decode()
+    assert re.findall(r"textContent\s*=[^=]|innerText|createTextNode|document\.title = (?!visible\()", text) == []

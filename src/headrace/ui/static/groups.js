@@ -1,6 +1,6 @@
 // The overview: all groups, those that need attention first.
 
-import { element, setAttribute } from "./dom.js";
+import { element, setAttribute, setText } from "./dom.js";
 import { makeLine, lagParts, trendText } from "./draw.js";
 import { atLeast, compact, number, plural, span } from "./format.js";
 import { Tiles, ageCell, filteredTable, groupLink, head, kindBadge, lagText, levelMark, sinceNote } from "./parts.js";
@@ -26,7 +26,7 @@ function historyCell(page) {
     }
     cell.line.update(lagParts(row.history, page.at, row.lag));
     const text = trendText(row.trend);
-    if (cell.words.textContent !== text) cell.words.textContent = text;
+    setText(cell.words, text);
     setAttribute(cell, "data-grows", Boolean(row.trend?.grows));
   };
 }

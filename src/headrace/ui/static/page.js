@@ -1,6 +1,6 @@
 // The page: which part of it is shown, by the address; the state of its data; keys; the theme.
 
-import { announce, element, setAttribute, setText, show } from "./dom.js";
+import { announce, element, setAttribute, setText, show, visible } from "./dom.js";
 import { clock, plural } from "./format.js";
 import { activityPage } from "./activity.js";
 import { groupPage } from "./group.js";
@@ -26,7 +26,7 @@ function open(isBack) {
   data?.close();
   const path = location.pathname;
   page = (PAGES[path] ?? groupsPage)(new URLSearchParams(location.search));
-  document.title = `${page.title} · Headrace`;
+  document.title = visible(`${page.title} · Headrace`);
   main.replaceChildren(...[page.node].flat());
   main.classList.add("loading");
   for (const link of document.querySelectorAll("nav [data-page]")) {

@@ -1,6 +1,6 @@
 // One topic: who reads it, its partitions, its newest records.
 
-import { announce, element, show } from "./dom.js";
+import { announce, element, setText, show } from "./dom.js";
 import { atLeast, bytes, compact, moment, number, plural, rate, span } from "./format.js";
 import { Tiles, filteredTable, groupLink, head, kindBadge, lagText, reasons, sinceNote, trail } from "./parts.js";
 
@@ -29,17 +29,17 @@ function recordsPanel(name) {
   const note = element("p", { class: "empty" });
   const load = async () => {
     button.disabled = true;
-    note.textContent = "Reading the newest records …";
+    setText(note, "Reading the newest records …");
     const response = await fetch(`/api/records?${new URLSearchParams({ topic: name, count: NEWEST })}`).catch(() => null);
     const answer = await response?.json().catch(() => null);
     button.disabled = false;
-    button.textContent = "Read again";
+    setText(button, "Read again");
     if (!response?.ok) {
-      note.textContent = answer?.error ?? "The server does not answer.";
+      setText(note, answer?.error ?? "The server does not answer.");
       return;
     }
     body.replaceChildren(...answer.records.map(recordRow));
-    note.textContent = answer.records.length ? "" : "The topic has no records.";
+    setText(note, answer.records.length ? "" : "The topic has no records.");
     table.hidden = !answer.records.length;
     announce(`${plural(answer.records.length, "record")} read`);
   };
