@@ -82,6 +82,14 @@ def whole_number_of(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be a whole number, not {short_repr(value)}") from None
 
 
+def partition_number_of(value: Any) -> int:
+    """The number of a partition of a topic that is named elsewhere."""
+    number = whole_number_of("partition", value)
+    if not 0 <= number <= LAST_PARTITION:
+        raise ConfigError(f"partition must be a number from 0 to {LAST_PARTITION}, not {short_repr(number)}")
+    return number
+
+
 def _bounded(name: str, value: Any, last: int) -> int:
     number = whole_number_of(name, value)
     if number < 0:

@@ -8,9 +8,10 @@ from typing import Any
 from ._format import FieldName, Format, Source
 from .errors import ConfigError, RecordEncodeError
 
-# A batch is encoded in parts, so that each encoded column stays below the 2 GiB that Arrow's offsets reach: text
-# in JSON may take six times its bytes.
-_PART_BYTES = 256 * 2**20
+# A batch is encoded in parts: what is encoded waits in memory, beside buffer.memory, until the producer has room for
+# it. So each encoded column also stays below the 2 GiB that Arrow's offsets reach: text in JSON may take six times its
+# bytes.
+_PART_BYTES = 4 * 2**20
 _FIELD_BYTES = 32  # of a number or a word in JSON, at most, beside the name of its field
 
 # The columns of records; all others are fields of the value if there is no column `value`.

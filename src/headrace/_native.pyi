@@ -232,6 +232,25 @@ class BufferMemory:
     def used(self) -> int: ...
     def take(self, size: int) -> None: ...
     def release(self, size: int) -> None: ...
+    def reservation(self) -> MemoryReservation:
+        """One of nothing, which can grow."""
+
+@final
+class MemoryReservation:
+    """A part of the memory for records that are about to be encoded. Its methods are atomic. What is left of it when
+    the object is dropped is released."""
+
+    @property
+    def held(self) -> int: ...
+    def grow(self, least: int, most: int) -> bool:
+        """Holds at least `least` bytes, and up to `most` if there are so many. False, without a change, if there are
+        fewer than `least`."""
+
+    def hand_over(self, size: int) -> None:
+        """A batch has these bytes from now on, and releases them when it is done."""
+
+    def release(self) -> None:
+        """Releases what is left of it."""
 
 @final
 class OpenBatches:
@@ -592,7 +611,9 @@ class RowError(ValueError):
     row: int
     """The number of the row, from 0 on, over all Arrow batches."""
     size: int | None
-    """The upper bound of the record's size if it exceeds `max_request_size`; None for other errors."""
+    """The upper bound of the record's size if it exceeds `max_record_size`; None for other errors."""
+    partition: int | None
+    """The record's partition if the topic does not have it; None for other errors."""
 
 @final
 class ColumnEncoder:
@@ -609,6 +630,7 @@ class ColumnEncoder:
         default_timestamp: int,
         ignored: Sequence[str] = (),
         ignores_other_columns: bool = False,
+        is_of_kafka: bool = False,
     ) -> ColumnEncoder:
         """`data` has `__arrow_c_stream__` or `__arrow_c_array__`, or is a `pyarrow.RecordBatchReader`.
 
@@ -620,12 +642,23 @@ class ColumnEncoder:
         | partition | an integer | chosen by key, or sticky |
         | topic | string, or a dictionary of strings | the topic "" |
 
-        Timestamps are rounded down to milliseconds. -1 ms, Kafka's "no timestamp", counts as null. The other columns
-        of `headrace.Records` (offset, timestampType, lane) are ignored, and so are those named in `ignored`.
+        Timestamps are rounded down to milliseconds. Those before 1970 are refused, except for -1 ms, Kafka's "no
+        timestamp", in records that were read from Kafka (`is_of_kafka`), where it counts as null. The other columns of
+        `headrace.Records` (offset, timestampType, lane) are ignored, and so are those named in `ignored`.
 
         Raises ValueError for any other column unless `ignores_other_columns`, for a repeated or a missing column, and
         TypeError for a column of a wrong type.
         """
+
+    default_timestamp: int
+    @property
+    def next_size(self) -> int | None:
+        """The upper bound of the bytes of the topic's next row, in a batch of its own. None after the last one in this
+        Arrow batch."""
+
+    @property
+    def open_bytes(self) -> int:
+        """The bytes in batches that are not full."""
 
     def next_topic(self) -> str | None:
         """The next topic in this Arrow batch, in order of appearance, or the first one of the next Arrow batch.
@@ -643,17 +676,19 @@ class ColumnEncoder:
         partitioner: str,
         sticky: Sequence[int],
         batch_size: int,
-        max_request_size: int,
+        max_record_size: int,
         ignores_empty_key: bool = False,
         codec: str = "none",
         level: int | None = None,
         max_bytes: int = ...,
+        room: int | None = None,
     ) -> list[tuple[int, EncodedBatch, int, int, int]]:
         """Encodes about `max_bytes` (4 MiB by default, before compression) of the topic's rows, with the GIL released.
 
         Returns (partition, batch, number of records, size before compression, first row), in an order that keeps the
         order of rows within each partition. Returns an empty list after all rows of the topic in this Arrow batch.
-        Until then, batches that are not full may stay in the encoder, up to `max_bytes`.
+        Until then, batches that are not full may stay in the encoder, up to `max_bytes`. They and the returned ones
+        take at most `room` bytes; nothing is encoded if the next row might not fit.
 
         The partition of a row is its own, or that of its key (`partitioner`: "murmur2" as in Java, "crc32" as in
         librdkafka, "none" to ignore keys; with `ignores_empty_key` an empty key counts as none), or the first one of
@@ -662,6 +697,9 @@ class ColumnEncoder:
         Raises RowError for a row that cannot be encoded, when all rows of the topic before it have been returned.
         Repeating the call raises it again, unless the arguments allow the row now.
         """
+
+    def finish(self) -> list[tuple[int, EncodedBatch, int, int, int]]:
+        """Finishes the batches that are not full."""
 
 def murmur2(key: Buffer) -> int:
     """The hash of Java's default partitioner, as a signed number of 32 bits."""

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ._arguments import LONGEST_STRING
+from ._arguments import LONGEST_STRING, whole_number_of
 
 Parser = Callable[[Any], Any]
 
@@ -101,11 +101,9 @@ def parse_flag(value: Any) -> bool:
 
 def whole_number(low: int, high: int = 2**31 - 1) -> Parser:
     def parse(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, (int, str)):
-            raise ValueError("must be a whole number")
-        try:
-            number = int(value)
-        except ValueError:
+        try:  # as of an argument, or as text, which Kafka's settings may be
+            number = int(value) if isinstance(value, str) else whole_number_of("it", value)
+        except (TypeError, ValueError):
             raise ValueError("must be a whole number") from None
         if not low <= number <= high:
             raise ValueError(f"must be between {low} and {high}")

@@ -48,6 +48,6 @@ pub use fetch::{
     usual_response,
 };
 pub use partition::{crc32, murmur2};
-pub use partitioned::{FinishedBatch, KeyHash, Limits, PartitionedBatches, Routing, RowError};
+pub use partitioned::{FinishedBatch, KeyHash, Limits, PartitionedBatches, Routing, RowError, largest_size};
 pub use produce::{Appended, ProduceFrames, ProduceSettings, ProduceTopic};
 pub use transactions::AbortedTransaction;

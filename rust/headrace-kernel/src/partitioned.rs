@@ -16,6 +16,14 @@ const MAX_RECORD_OVERHEAD: usize = 21;
 /// The largest memory that a batch reserves before it has records.
 const MAX_RESERVED: usize = 64 * 1024;
 
+/// The upper bound of the bytes that a record takes in a batch of its own, before compression.
+pub fn largest_size<'a, H>(fields: &Fields<'a, H>) -> usize
+where
+    H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
+{
+    HEADER + MAX_RECORD_OVERHEAD + fields.content_size()
+}
+
 /// How a key determines the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyHash {
@@ -63,8 +71,8 @@ impl Routing<'_> {
 pub struct Limits {
     /// A batch with several records does not exceed it.
     pub batch_size: usize,
-    /// A record that might need more than this is rejected.
-    pub max_request_size: usize,
+    /// A record that might need more than this, in a batch of its own, is rejected.
+    pub max_record_size: usize,
 }
 
 /// Why a record cannot be encoded.
@@ -78,8 +86,8 @@ pub enum RowError {
         /// The number of partitions.
         count: u32,
     },
-    /// The record is too large for a request.
-    #[error("the record takes up to {size} bytes, more than max.request.size ({limit})")]
+    /// The record is too large.
+    #[error("the record takes up to {size} bytes, more than {limit}")]
     TooLarge {
         /// The upper bound of its size, in a batch of its own.
         size: usize,
@@ -183,7 +191,6 @@ impl PartitionedBatches {
     /// Adds a record to the open batch of its partition: `partition`, or that of its key, or the sticky one.
     ///
     /// Returns the bytes that it takes, before compression. If the record is invalid, nothing changes.
-    #[inline]
     pub fn push<'a, H>(
         &mut self,
         row: u64,
@@ -195,10 +202,27 @@ impl PartitionedBatches {
     where
         H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
     {
+        self.push_within(usize::MAX, row, partition, fields, routing, limits).map(Option::unwrap_or_default)
+    }
+
+    /// The same, unless the record might need more than `room` bytes: then nothing changes, and it returns None.
+    #[inline]
+    pub fn push_within<'a, H>(
+        &mut self,
+        room: usize,
+        row: u64,
+        partition: Option<i64>,
+        fields: &Fields<'a, H>,
+        routing: &Routing<'_>,
+        limits: &Limits,
+    ) -> Result<Option<usize>, RowError>
+    where
+        H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
+    {
         let content = fields.content_size();
         let size = HEADER + MAX_RECORD_OVERHEAD + content;
-        if size > limits.max_request_size {
-            return Err(RowError::TooLarge { size, limit: limits.max_request_size });
+        if size > limits.max_record_size {
+            return Err(RowError::TooLarge { size, limit: limits.max_record_size });
         }
         let chosen = match partition {
             Some(partition) => match u32::try_from(partition) {
@@ -207,6 +231,9 @@ impl PartitionedBatches {
             },
             None => routing.of_key(fields.key),
         };
+        if size > room {
+            return Ok(None);
+        }
         let mut partition = chosen.unwrap_or_else(|| self.sticky_partition(routing));
         let mut may_move = chosen.is_none();
         loop {
@@ -224,7 +251,7 @@ impl PartitionedBatches {
                 Ok(true) => {
                     let bytes = batch.builder.size() - if is_new { 0 } else { before };
                     self.open_bytes += bytes;
-                    return Ok(bytes);
+                    return Ok(Some(bytes));
                 }
                 Ok(false) => {}
                 Err(error) => {

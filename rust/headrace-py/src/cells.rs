@@ -155,16 +155,26 @@ fn widened<T: ArrowPrimitiveType>(array: &dyn Array, widen: impl Fn(T::Native) -
 pub struct Times {
     values: Integers,
     unit: TimeUnit,
+    /// Kafka's "no timestamp" (−1 ms) in this unit, if the column may have it.
+    missing: Option<i64>,
+}
+
+/// A time before 1970, in the unit of its column.
+pub struct BeforeEpoch {
+    pub value: i64,
+    pub unit: &'static str,
 }
 
 impl Times {
     pub const TYPES: &str = "timestamp, date64, int64 (milliseconds since 1970) or null";
 
-    /// Returns None if the column does not contain timestamps.
-    pub fn new(array: &dyn Array) -> Option<Self> {
+    /// Returns None if the column does not contain timestamps. `is_of_kafka`: they were read from Kafka, where −1 ms is
+    /// "no timestamp".
+    pub fn new(array: &dyn Array, is_of_kafka: bool) -> Option<Self> {
         let (values, unit) = match array.data_type() {
             DataType::Null => {
-                return Some(Self { values: Integers::new(array)?, unit: TimeUnit::Millisecond });
+                let values = Integers::new(array)?;
+                return Some(Self { values, unit: TimeUnit::Millisecond, missing: None });
             }
             DataType::Int64 => (array.as_primitive::<Int64Type>().values(), TimeUnit::Millisecond),
             DataType::Date64 => (array.as_primitive::<Date64Type>().values(), TimeUnit::Millisecond),
@@ -179,21 +189,42 @@ impl Times {
             }
             _ => return None,
         };
+        let missing = match unit {
+            TimeUnit::Second => None,
+            TimeUnit::Millisecond => Some(-1),
+            TimeUnit::Microsecond => Some(-1000),
+            TimeUnit::Nanosecond => Some(-1_000_000),
+        };
         let values = Integers { values: Some(values.clone()), nulls: array.nulls().cloned() };
-        Some(Self { values, unit })
+        Some(Self { values, unit, missing: missing.filter(|_| is_of_kafka) })
     }
 
-    /// Milliseconds since 1970, rounded down, or None if it is null. Times out of range become the largest or smallest
-    /// number.
+    /// Milliseconds since 1970, rounded down, or None if it is null. Times out of range become the largest number.
+    ///
+    /// The error is a time before 1970, however short: it must not become 1970 or "no timestamp" by rounding.
     #[inline(always)]
-    pub fn get(&self, row: usize) -> Option<i64> {
-        let value = self.values.get(row)?;
-        Some(match self.unit {
+    pub fn get(&self, row: usize) -> Result<Option<i64>, BeforeEpoch> {
+        let Some(value) = self.values.get(row) else { return Ok(None) };
+        if value < 0 {
+            return if Some(value) == self.missing { Ok(None) } else { Err(self.before_epoch(value)) };
+        }
+        Ok(Some(match self.unit {
             TimeUnit::Second => value.saturating_mul(1000),
             TimeUnit::Millisecond => value,
-            TimeUnit::Microsecond => value.div_euclid(1000),
-            TimeUnit::Nanosecond => value.div_euclid(1_000_000),
-        })
+            TimeUnit::Microsecond => value / 1000,
+            TimeUnit::Nanosecond => value / 1_000_000,
+        }))
+    }
+
+    #[cold]
+    fn before_epoch(&self, value: i64) -> BeforeEpoch {
+        let unit = match self.unit {
+            TimeUnit::Second => "s",
+            TimeUnit::Millisecond => "ms",
+            TimeUnit::Microsecond => "µs",
+            TimeUnit::Nanosecond => "ns",
+        };
+        BeforeEpoch { value, unit }
     }
 }
 

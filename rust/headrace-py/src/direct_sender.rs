@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use headrace_kernel::{Compression, ProduceSettings};
 use pyo3::prelude::*;
 
+use crate::buffer_memory::BufferMemory;
 use crate::encode::compression;
-use crate::open_batches::BufferMemory;
 
 /// What the direct requests of a producer have in common, and how they wake its loop.
 #[pyclass(module = "headrace._native", frozen)]

@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::arrow_source::Source;
+use crate::cells::BeforeEpoch;
 use crate::encode::{EncodedBatch, compression};
 use crate::rows::{Layout, Rows, TopicRows};
 
@@ -18,16 +19,13 @@ pyo3::create_exception!(
     PyValueError,
     "A row of the Arrow data cannot be encoded as a record.\n\n\
      `row` is its number, from 0 on, over all Arrow batches. `size` is the upper bound of the record's size if it is\n\
-     larger than max.request.size, and None otherwise."
+     larger than allowed, and `partition` its partition if the topic does not have it; otherwise they are None."
 );
-
-/// Kafka's "no timestamp".
-const NO_TIMESTAMP: i64 = -1;
 
 /// Why a row cannot be encoded.
 enum Fault {
     Record(Invalid),
-    Timestamp(i64),
+    Timestamp(BeforeEpoch),
     Header,
 }
 
@@ -44,21 +42,33 @@ impl Fault {
                 PyRuntimeError::new_err(error.to_string())
             }
             Self::Record(error @ Invalid::TooLarge { size, .. }) => {
-                row_error(py, row, &error.to_string(), Some(*size))
+                row_error(py, row, &error.to_string(), Some(*size), None)
             }
-            Self::Record(error) => row_error(py, row, &error.to_string(), None),
-            Self::Timestamp(time) => {
-                row_error(py, row, &format!("the timestamp is before 1970 ({time} ms)"), None)
+            Self::Record(error @ Invalid::Partition { partition, .. }) => {
+                row_error(py, row, &error.to_string(), None, Some(*partition))
             }
-            Self::Header => row_error(py, row, "a header is null or has no name", None),
+            Self::Record(error) => row_error(py, row, &error.to_string(), None, None),
+            Self::Timestamp(BeforeEpoch { value, unit }) => {
+                let text = format!(
+                    "the timestamp is before 1970 ({value} {unit}): Kafka's timestamps begin there, and null is the \
+                     time of the call"
+                );
+                row_error(py, row, &text, None, None)
+            }
+            Self::Header => row_error(py, row, "a header is null or has no name", None, None),
         }
     }
 }
 
-fn row_error(py: Python<'_>, row: u64, text: &str, size: Option<usize>) -> PyErr {
+fn row_error(py: Python<'_>, row: u64, text: &str, size: Option<usize>, partition: Option<i64>) -> PyErr {
     let error = RowError::new_err(format!("row {row}: {text}"));
     let value = error.value(py);
-    match value.setattr("row", row).and_then(|()| value.setattr("size", size)) {
+    let set = || {
+        value.setattr("row", row)?;
+        value.setattr("size", size)?;
+        value.setattr("partition", partition)
+    };
+    match set() {
         Ok(()) => error,
         Err(failed) => failed,
     }
@@ -76,6 +86,8 @@ struct Loaded {
 pub struct ColumnEncoder {
     source: Source,
     layout: Layout,
+    /// For rows without a timestamp.
+    #[pyo3(get, set)]
     default_timestamp: i64,
     loaded: Option<Loaded>,
     current: Option<TopicRows>,
@@ -91,17 +103,19 @@ type Encoded = (u32, EncodedBatch, usize, usize, u64);
 #[pymethods]
 impl ColumnEncoder {
     #[new]
-    #[pyo3(signature = (data, *, default_timestamp, ignored=Vec::new(), ignores_other_columns=false))]
+    #[pyo3(signature = (data, *, default_timestamp, ignored=Vec::new(), ignores_other_columns=false,
+                        is_of_kafka=false))]
     fn new(
         data: &Bound<'_, PyAny>,
         default_timestamp: i64,
         ignored: Vec<String>,
         ignores_other_columns: bool,
+        is_of_kafka: bool,
     ) -> PyResult<Self> {
         let (source, fields) = Source::open(data)?;
         Ok(Self {
             source,
-            layout: Layout::new(&fields, &ignored, ignores_other_columns)?,
+            layout: Layout::new(&fields, &ignored, ignores_other_columns, is_of_kafka)?,
             default_timestamp,
             loaded: None,
             current: None,
@@ -135,8 +149,42 @@ impl ColumnEncoder {
         Ok(topic)
     }
 
-    #[pyo3(signature = (*, partition_count, partitioner, sticky, batch_size, max_request_size,
-                        ignores_empty_key=false, codec="none", level=None, max_bytes=4 << 20))]
+    /// The upper bound of the bytes that the topic's next row takes in a batch of its own; None after the last row.
+    #[getter]
+    fn next_size(&self) -> Option<usize> {
+        let (rows, row) = (&self.loaded.as_ref()?.rows, self.current.as_ref()?.next()?);
+        let (key, value) = (rows.keys.get(row), rows.values.get(row));
+        Some(match &rows.headers {
+            None => headrace_kernel::largest_size(&Fields {
+                timestamp: 0,
+                key,
+                value,
+                headers: std::iter::empty(),
+            }),
+            // A header that is null makes the row invalid.
+            Some(headers) => headers.get(row).map_or(0, |headers| {
+                headrace_kernel::largest_size(&Fields { timestamp: 0, key, value, headers })
+            }),
+        })
+    }
+
+    /// The bytes in batches that are not full.
+    #[getter]
+    fn open_bytes(&self) -> usize {
+        self.batches.open_bytes()
+    }
+
+    /// Finishes the batches that are not full.
+    fn finish(&mut self, py: Python<'_>) -> PyResult<Vec<Encoded>> {
+        let batches = &mut self.batches;
+        match py.detach(|| batches.finish_all()) {
+            Ok(()) => Ok(self.batches.take_finished().into_iter().map(encoded).collect()),
+            Err(error) => Err(PyRuntimeError::new_err(error.to_string())),
+        }
+    }
+
+    #[pyo3(signature = (*, partition_count, partitioner, sticky, batch_size, max_record_size,
+                        ignores_empty_key=false, codec="none", level=None, max_bytes=4 << 20, room=None))]
     #[allow(clippy::too_many_arguments)] // They are keywords in Python.
     fn encode(
         &mut self,
@@ -145,11 +193,12 @@ impl ColumnEncoder {
         partitioner: &str,
         sticky: Vec<u32>,
         batch_size: usize,
-        max_request_size: usize,
+        max_record_size: usize,
         ignores_empty_key: bool,
         codec: &str,
         level: Option<i32>,
         max_bytes: usize,
+        room: Option<usize>,
     ) -> PyResult<Vec<Encoded>> {
         self.batches.set_compression(compression(codec, level)?);
         let key_hash = match partitioner {
@@ -168,7 +217,7 @@ impl ColumnEncoder {
         let (Some(loaded), Some(current)) = (&self.loaded, &mut self.current) else {
             return Err(PyRuntimeError::new_err("there is no topic: call next_topic() before encode()"));
         };
-        let limits = Limits { batch_size: batch_size.min(max_request_size), max_request_size };
+        let limits = Limits { batch_size: batch_size.min(max_record_size), max_record_size };
         let routing = Routing { partition_count, key_hash, ignores_empty_key, sticky: &sticky };
         let mut job = Job {
             loaded,
@@ -177,6 +226,7 @@ impl ColumnEncoder {
             routing,
             limits,
             default_timestamp: self.default_timestamp,
+            room: room.unwrap_or(usize::MAX),
         };
         // The arrays own their memory, and `self` is borrowed exclusively: no other thread can access it.
         let (finished, fault) = py.detach(|| job.run(max_bytes));
@@ -196,7 +246,7 @@ impl ColumnEncoder {
         let first_row = self.row_count;
         self.row_count += rows.len as u64;
         let topics = if rows.len == 0 { Ok(Vec::new()) } else { py.detach(|| rows.topics()) };
-        let topics = topics.map_err(|(row, text)| row_error(py, first_row + row as u64, text, None))?;
+        let topics = topics.map_err(|(row, text)| row_error(py, first_row + row as u64, text, None, None))?;
         self.loaded = Some(Loaded { rows, first_row, topics: topics.into() });
         Ok(true)
     }
@@ -214,10 +264,12 @@ struct Job<'a> {
     routing: Routing<'a>,
     limits: Limits,
     default_timestamp: i64,
+    /// The bytes that all batches may take, open and finished ones.
+    room: usize,
 }
 
 impl Job<'_> {
-    /// Encodes about `max_bytes`. Returns the finished batches, and a row that cannot be encoded.
+    /// Encodes about `max_bytes`, within `room`. Returns the finished batches, and a row that cannot be encoded.
     fn run(&mut self, max_bytes: usize) -> (Vec<FinishedBatch>, Option<(u64, Fault)>) {
         let rows = &self.loaded.rows;
         let outcome = match &rows.headers {
@@ -247,9 +299,14 @@ impl Job<'_> {
         Self: 'a,
     {
         let mut bytes = 0;
+        let before = self.batches.open_bytes();
         while let Some(row) = self.current.next() {
             let number = self.loaded.first_row + row as u64;
-            bytes += self.push_row(row, number, &headers).map_err(|fault| (number, fault))?;
+            let room = self.room.saturating_sub(before + bytes);
+            match self.push_row(row, number, &headers, room).map_err(|fault| (number, fault))? {
+                Some(pushed) => bytes += pushed,
+                None => break,
+            }
             self.current.encoded += 1;
             if bytes >= max_bytes {
                 break;
@@ -258,22 +315,23 @@ impl Job<'_> {
         Ok(())
     }
 
-    #[inline(always)]
+    /// Returns the bytes that the row takes, or None if it might need more than `room`.    #[inline(always)]
     fn push_row<'a, H>(
         &mut self,
         row: usize,
         number: u64,
         headers: &impl Fn(usize) -> Option<H>,
-    ) -> Result<usize, Fault>
+        room: usize,
+    ) -> Result<Option<usize>, Fault>
     where
         H: Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone,
         Self: 'a,
     {
         let rows = &self.loaded.rows;
-        let timestamp = match rows.timestamps.as_ref().and_then(|times| times.get(row)) {
-            None | Some(NO_TIMESTAMP) => self.default_timestamp,
-            Some(time) if time < 0 => return Err(Fault::Timestamp(time)),
-            Some(time) => time,
+        let timestamp = match rows.timestamps.as_ref().map(|times| times.get(row)) {
+            None | Some(Ok(None)) => self.default_timestamp,
+            Some(Ok(Some(time))) => time,
+            Some(Err(error)) => return Err(Fault::Timestamp(error)),
         };
         let fields = Fields {
             timestamp,
@@ -282,6 +340,6 @@ impl Job<'_> {
             headers: headers(row).ok_or(Fault::Header)?,
         };
         let partition = rows.partitions.as_ref().and_then(|partitions| partitions.get(row));
-        Ok(self.batches.push(number, partition, &fields, &self.routing, &self.limits)?)
+        Ok(self.batches.push_within(room, number, partition, &fields, &self.routing, &self.limits)?)
     }
 }

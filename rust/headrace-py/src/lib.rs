@@ -9,6 +9,7 @@ mod arrow_source;
 mod avro;
 mod batch;
 mod buffer;
+mod buffer_memory;
 mod cells;
 mod columns;
 mod decode;
@@ -56,6 +57,8 @@ mod _native {
     #[pymodule_export]
     use crate::batch::Batch;
     #[pymodule_export]
+    use crate::buffer_memory::{BufferMemory, MemoryReservation};
+    #[pymodule_export]
     use crate::decode::{DecodeError, decode, decode_all, next_offset};
     #[pymodule_export]
     use crate::direct::{DirectAnswer, DirectConnection};
@@ -78,7 +81,7 @@ mod _native {
     #[pymodule_export]
     use crate::json::{JsonDecoder, encode_json};
     #[pymodule_export]
-    use crate::open_batches::{BufferMemory, OpenBatches};
+    use crate::open_batches::OpenBatches;
     #[pymodule_export]
     use crate::poll_wait::PollWait;
     #[pymodule_export]

@@ -8,47 +8,13 @@ use headrace_kernel::{crc32, murmur2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::buffer_memory::BufferMemory;
 use crate::direct_partition::DirectPartition;
 use crate::producer_batch::{Appended, BorrowedFields, Delivery, Header, ProducerBatch};
 
 /// The maximum number of bytes that a record needs in addition to its fields, and those of the header of a batch.
 const RECORD_OVERHEAD: usize = 21;
 const BATCH_OVERHEAD: usize = 61;
-
-/// The bytes of records that are not delivered yet. All batches of a producer share this counter.
-#[pyclass(module = "headrace._native", frozen)]
-pub struct BufferMemory {
-    #[pyo3(get)]
-    limit: usize,
-    used: Arc<AtomicUsize>,
-}
-
-impl BufferMemory {
-    pub fn counter(&self) -> Arc<AtomicUsize> {
-        self.used.clone()
-    }
-}
-
-#[pymethods]
-impl BufferMemory {
-    #[new]
-    fn new(limit: usize) -> Self {
-        Self { limit, used: Arc::default() }
-    }
-
-    #[getter]
-    fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    fn take(&self, size: usize) {
-        self.used.fetch_add(size, Ordering::Relaxed);
-    }
-
-    fn release(&self, size: usize) {
-        self.used.fetch_sub(size, Ordering::Relaxed);
-    }
-}
 
 #[derive(Clone, Copy)]
 enum KeyHash {
@@ -141,7 +107,7 @@ impl OpenBatches {
             direct: (0..partition_count).map(|_| None).collect(),
             hash,
             sticky: None,
-            used: memory.used.clone(),
+            used: memory.counter(),
             limit: memory.limit,
             largest,
         })
@@ -172,13 +138,17 @@ impl OpenBatches {
             return Self::send_directly(slf, &fields, timestamp, partition, is_sticky);
         };
         let size = fields.size() + RECORD_OVERHEAD;
-        if size + BATCH_OVERHEAD > batches.largest
-            || batches.used.load(Ordering::Relaxed) + size > batches.limit
-        {
+        if size + BATCH_OVERHEAD > batches.largest {
+            return Ok(None);
+        }
+        let mut batch_now = batch.borrow_mut(py);
+        let growth = if batch_now.is_empty() { size + BATCH_OVERHEAD } else { size };
+        if batches.used.load(Ordering::Relaxed) + growth > batches.limit {
             return Ok(None);
         }
         let timestamp = timestamp.unwrap_or_else(now);
-        let appended = batch.borrow_mut(py).push(&fields, timestamp)?;
+        let appended = batch_now.push(&fields, timestamp)?;
+        drop(batch_now);
         Ok(match appended {
             Appended::No => None,
             Appended::Yes { index, growth } => {

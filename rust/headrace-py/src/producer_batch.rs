@@ -132,6 +132,10 @@ impl ProducerBatch {
         Ok(Appended::Yes { index, growth })
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     fn end(&mut self, outcome: Outcome) -> Vec<Py<PyAny>> {
         self.outcome = outcome;
         std::mem::take(&mut self.waiters)

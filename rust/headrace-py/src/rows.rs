@@ -14,12 +14,22 @@ const COLUMNS: [&str; 6] = ["key", "value", "headers", "timestamp", "partition",
 /// The other columns of `headrace.Records`, so that these can be sent without a selection of columns.
 const IGNORED: [&str; 3] = ["offset", "timestampType", "lane"];
 
-/// The indices of the columns in a batch, in the order of [`COLUMNS`].
-pub struct Layout([Option<usize>; COLUMNS.len()]);
+/// The columns in a batch.
+pub struct Layout {
+    /// Their indices, in the order of [`COLUMNS`].
+    indices: [Option<usize>; COLUMNS.len()],
+    /// Whether the records were read from Kafka.
+    is_of_kafka: bool,
+}
 
 impl Layout {
     /// Checks the names and types of all columns except for those that are `ignored`.
-    pub fn new(fields: &Fields, ignored: &[String], ignores_other_columns: bool) -> PyResult<Self> {
+    pub fn new(
+        fields: &Fields,
+        ignored: &[String],
+        ignores_other_columns: bool,
+        is_of_kafka: bool,
+    ) -> PyResult<Self> {
         let mut indices = [None; COLUMNS.len()];
         for (index, field) in fields.iter().enumerate() {
             let name = field.name().as_str();
@@ -38,12 +48,11 @@ impl Layout {
                 )));
             }
         }
-        let layout = Self(indices);
-        if layout.0[1].is_none() {
+        if indices[1].is_none() {
             return Err(PyValueError::new_err("the column 'value' is missing"));
         }
-        Rows::read(0, |column| Some(new_empty_array(fields[layout.0[column]?].data_type())))?;
-        Ok(layout)
+        Rows::read(0, is_of_kafka, |column| Some(new_empty_array(fields[indices[column]?].data_type())))?;
+        Ok(Self { indices, is_of_kafka })
     }
 }
 
@@ -60,16 +69,18 @@ pub struct Rows {
 
 impl Rows {
     pub fn new(batch: &StructArray, layout: &Layout) -> PyResult<Self> {
-        Self::read(batch.len(), |column| Some(ArrayRef::clone(batch.column(layout.0[column]?))))
+        let array = |column: usize| Some(ArrayRef::clone(batch.column(layout.indices[column]?)));
+        Self::read(batch.len(), layout.is_of_kafka, array)
     }
 
-    fn read(len: usize, array: impl Fn(usize) -> Option<ArrayRef>) -> PyResult<Self> {
+    fn read(len: usize, is_of_kafka: bool, array: impl Fn(usize) -> Option<ArrayRef>) -> PyResult<Self> {
+        let times = |array: &dyn Array| Times::new(array, is_of_kafka);
         Ok(Self {
             len,
             keys: column(&array, 0, Cells::bytes, Cells::BYTES)?.unwrap_or(Cells::MISSING),
             values: column(&array, 1, Cells::bytes, Cells::BYTES)?.unwrap_or(Cells::MISSING),
             headers: column(&array, 2, HeaderLists::new, HeaderLists::TYPES)?,
-            timestamps: column(&array, 3, Times::new, Times::TYPES)?,
+            timestamps: column(&array, 3, times, Times::TYPES)?,
             partitions: column(&array, 4, Integers::new, Integers::TYPES)?,
             topics: column(&array, 5, Cells::text, Cells::TEXT)?,
         })

@@ -50,8 +50,8 @@ class ProducerTelemetry(Protocol):
 
     def send(self, topic: str, value: Any, headers: list[tuple[str, Any]] | None) -> SentRecord: ...
     def send_columns(
-        self, topic: str | None, sent: Sized, steps: Generator[Any, None, None]
-    ) -> Generator[Any, None, None]:
+        self, topic: str | None, sent: Sized, steps: Generator[Any, Any, None]
+    ) -> Generator[Any, Any, None]:
         """Passes on the steps of a send_arrow(), of which `sent` has the number of records."""
 
     def watch(self, batch: ProducerBatch) -> None:

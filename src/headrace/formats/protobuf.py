@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._arguments import short_repr
+from .._arguments import short_repr, whole_number_of
 from .._format import DecodedColumn, Format, Source
 from ..errors import ConfigError, SchemaRegistryError
 from ._conform import conform
@@ -89,6 +89,7 @@ class Protobuf(Format):
             raise ConfigError("subject= and auto_register_schemas= need a schema registry: Protobuf(registry, …)")
         else:
             schema = source  # type: ignore[assignment]
+        recursion = whole_number_of("recursion", recursion)
         if recursion < 0:
             raise ConfigError(f"recursion={recursion} is negative: use 0 to refuse recursive messages")
         framing = framing or ("none" if subjects is None else "confluent")

@@ -63,8 +63,8 @@ class ProducerReports:
         return TracedRecord(self, span, self._headers.inject(given, set_span_in_context(span, get_current())))
 
     def send_columns(
-        self, topic: str | None, sent: Sized, steps: Generator[Any, None, None]
-    ) -> Generator[Any, None, None]:
+        self, topic: str | None, sent: Sized, steps: Generator[Any, Any, None]
+    ) -> Generator[Any, Any, None]:
         if self._tracer is None:
             yield from steps
             return

@@ -12,9 +12,10 @@ from typing import Any, Self
 from .._aio.flag import SHORT_SLEEP, Flag
 from .._aio.lifecycle import THREAD_END
 from .._aio.produce.arguments import headers_of, timestamp_of
-from .._aio.produce.bulk import Deliveries, arguments_of, encoded_columns, send_columns
+from .._aio.produce.bulk import Deliveries, arguments_of
+from .._aio.produce.columns import Call, Wait, send_columns
 from .._aio.produce.producer import AsyncProducer, Bytes, Headers, parts_of
-from .._arguments import optional_seconds_of, topic_of
+from .._arguments import optional_seconds_of, partition_number_of, topic_of
 from .._format import Format
 from .._record_batch import Delivery
 from ..errors import HeadraceError, ProducerFencedError, RequestTimeoutError
@@ -58,6 +59,8 @@ class Producer:
             headers = headers_of(headers)
         if timestamp is not None:
             timestamp = timestamp_of(timestamp)
+        if partition is not None:
+            partition = partition_number_of(partition)
         open_batches = self._open.get(topic)
         if open_batches is not None:
             delivery = open_batches.append(value, key, headers, timestamp, partition)
@@ -89,18 +92,17 @@ class Producer:
     def send_arrow(
         self, topic: str | None, data: object, *, value: Format | None = None, key: Format | None = None
     ) -> Deliveries:
-        parts = self._parts
-        if value is not None or key is not None:
-            data = encoded_columns(topic, data, value, key)
-        deliveries = Deliveries(parts.accumulator.waiting)
-        steps = send_columns(parts, topic, data, deliveries)
-        for name, flag, deadline in steps:
-            try:
-                while not flag.wait(max(0.0, min(SHORT_SLEEP, deadline - time.monotonic()))):
-                    if time.monotonic() >= deadline:
-                        raise parts.accumulator.timeout_error(name)
-            except BaseException as error:  # noqa: BLE001 - throw() raises it, after the span of the call has got it
-                steps.throw(error)
+        deliveries = Deliveries(self._parts.accumulator.waiting)
+        steps = send_columns(self._parts, topic, data, value, key, deliveries)
+        with contextlib.suppress(StopIteration):
+            step = next(steps)
+            while True:
+                try:
+                    found = _performed(step)
+                except BaseException as error:  # noqa: BLE001 - throw() raises it, after the span of the call has got it
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(found)
         return deliveries
 
     def flush(self, *, timeout: float | None = None) -> None:
@@ -221,6 +223,15 @@ class Producer:
         except HeadraceError:  # it was logged, and must not hide the user's own error
             if error is None:
                 raise
+
+
+def _performed(step: Wait | Call) -> Any:
+    if isinstance(step, Call):
+        return step.function()
+    while not step.flag.wait(max(0.0, min(SHORT_SLEEP, step.deadline - time.monotonic()))):
+        if time.monotonic() >= step.deadline:
+            raise step.error()
+    return None
 
 
 documented_as(AsyncProducer, Producer)

@@ -26,7 +26,7 @@ from support.harness.exits import exit_codes
 from support.harness.interrupts import Interrupter, interrupted_everywhere
 from support.harness.producers import MakeProducer
 from support.harness.waiting import Rounds, wait_for
-from support.harness.wrong_arguments import NAME, SECONDS, Wrong, names_of
+from support.harness.wrong_arguments import COUNTS, NAME, SECONDS, Wrong, names_of
 
 pytestmark = [
     pytest.mark.timeout(180),
@@ -56,7 +56,7 @@ WRONG: dict[str, dict[str, list[Wrong]]] = {
             *(("5", TypeError), (1.5, TypeError), (True, TypeError), (-1, ValueError), (2**63, ValueError)),
             (datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC), ValueError),
         ],
-        "partition": [("0", TypeError), (1.5, TypeError), (b"", TypeError), (2**70, Exception), (-1, Exception)],
+        "partition": [*COUNTS, (b"", TypeError), (2**70, ValueError), (2**31, ValueError), (-1, ValueError)],
     },
     "flush": {"timeout": SECONDS},
     "close": {"timeout": SECONDS},

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import pyarrow
 import pytest
 
 from headrace import LocalBroker, Producer
@@ -84,9 +85,14 @@ def test_a_partition_that_does_not_exist_is_refused_at_once(
 ) -> None:
     topic = admin.create("two", 2)
     producer = make_producer(bootstrap_servers=servers)
-    for partition in (2, 2**31, 2**62, -1):
-        match = f"{topic} has no partition {partition}, only partitions 0 to 1: "
+    for partition, match in (
+        *((2, f"{topic} has no partition 2, only partitions 0 to 1: "), (2**31, "partition must be a number from 0 ")),
+        *((2**62, "partition must be a number from 0 "), (-1, "partition must be a number from 0 ")),
+    ):
         assert timed(lambda p=partition: producer.send(topic, b"", partition=p), ConfigError, match) < 10
+        table = pyarrow.table({"value": [b""], "partition": [partition]})
+        refused = f"partition {partition} does not exist: the topic has 2 partitions"
+        assert timed(lambda t=table: producer.send_arrow(topic, t), ValueError, refused) < 10
     assert producer.send(topic, b"", partition=1).result(60).offset == 0
 
 
@@ -97,7 +103,10 @@ def test_records_go_to_added_partitions_at_once(make_producer: MakeProducer, ser
     admin.add_partitions(topic, 4)
     began = time.monotonic()
     assert producer.send(topic, b"", partition=3).result(60).partition == 3
+    admin.add_partitions(topic, 6)
+    producer.send_arrow(topic, pyarrow.table({"value": [b"a", b"b"], "partition": [0, 5]})).result(60)
     assert time.monotonic() - began < 10
+    assert {row.partition for row in oracle_rows(servers, topic, 6)} == {0, 3, 5}
 
 
 def test_a_recreated_topic_gets_the_following_records(

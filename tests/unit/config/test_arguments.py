@@ -5,17 +5,20 @@ from __future__ import annotations
 import fractions
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headrace import OffsetAndMetadata, TopicPartition
+from headrace._aio.produce.arguments import timestamp_of
 from headrace._arguments import (
     callback_of,
     commits_in,
     limit_of,
     offset_of,
     optional_seconds_of,
+    partition_number_of,
     partition_of,
     partitions_in,
     pattern_of,
@@ -27,6 +30,10 @@ from headrace._arguments import (
     topics_in,
     whole_number_of,
 )
+from headrace._machines.admin.reset_target import reset_target
+from headrace.config.producer import ProducerConfig
+from headrace.errors import ConfigError
+from headrace.formats import Protobuf
 from support.harness import wrong_arguments as wrong
 
 TP = TopicPartition("t", 0)
@@ -62,6 +69,28 @@ def test_whole_numbers_may_be_any_object_with_index() -> None:
     assert (whole_number_of("n", 5), whole_number_of("n", -(2**70))) == (5, -(2**70))
     assert type(whole_number_of("n", Index(5))) is int
     assert (limit_of(-1), limit_of(1), limit_of(2**70)) == (-1, 1, 2**70)
+
+
+def test_every_whole_number_follows_the_same_rule() -> None:
+    """In arguments of producers, consumers, admins and formats, and in settings, which may be text as well."""
+    proto = 'syntax = "proto3"; message M { int32 x = 1; }'
+    takers: list[Callable[[Any], Any]] = [
+        partition_number_of,
+        limit_of,
+        timestamp_of,
+        lambda value: offset_of(value).offset,
+        lambda value: partition_of(("t", value)).partition,
+        lambda value: timestamps_in({TP: value})[TP],
+        lambda value: reset_target(value, 0.0).number,
+        lambda value: ProducerConfig.parse(bootstrap_servers="b:1", linger_ms=value).linger_ms,
+        lambda value: Protobuf(proto, recursion=value) and value.__index__(),
+    ]
+    for taker in takers:
+        for given in (5, Index(5)):
+            assert taker(given) == 5
+        for refused in (True, 1.5, b"5", math.nan):
+            with pytest.raises((TypeError, ConfigError)):
+                taker(refused)
 
 
 @pytest.mark.parametrize("given", [("t", 0), ["t", 0], TP, ("t", Index(0))])

@@ -23,7 +23,7 @@ OPTIONS: dict[str, Any] = {
     "partitioner": "murmur2",
     "sticky": [2, 0, 5],
     "batch_size": 16384,
-    "max_request_size": 1 << 20,
+    "max_record_size": 1 << 20,
 }
 SCHEMA = pa.schema([("value", pa.binary())])
 
@@ -32,9 +32,11 @@ def encoder_of(data: object, **options: Any) -> ColumnEncoder:
     return ColumnEncoder(data, default_timestamp=NOW, **options)
 
 
-def encode(data: object, *, ignores_other_columns: bool = False, **changed: Any) -> list[tuple[Any, ...]]:
+def encode(
+    data: object, *, ignores_other_columns: bool = False, is_of_kafka: bool = False, **changed: Any
+) -> list[tuple[Any, ...]]:
     """(topic, partition, timestamp, key, value, headers) of all records."""
-    encoder = encoder_of(data, ignores_other_columns=ignores_other_columns)
+    encoder = encoder_of(data, ignores_other_columns=ignores_other_columns, is_of_kafka=is_of_kafka)
     found = []
     while (topic := encoder.next_topic()) is not None:
         while batches := encoder.encode(**(OPTIONS | changed)):
@@ -314,21 +316,19 @@ def test_a_record_that_is_too_large_is_rejected_after_the_rows_before_it() -> No
     """The size is Java's estimate: at most 61 bytes of the batch, 21 of the record, and 2 + 1000 + 1 + 1."""
     table = pa.table({"value": [b"a", b"b", b"x" * 1000, b"c"]})
     encoder = encoder_of(pa.concat_tables([table.slice(0, 1), table.slice(1)]))
-    options = OPTIONS | {"max_request_size": 1085}
+    options = OPTIONS | {"max_record_size": 1085}
     assert encoder.next_topic() == ""
     assert [batch[2] for batch in encoder.encode(**options)] == [1]
     assert encoder.encode(**options) == []
     assert encoder.next_topic() == ""
     assert [batch[2:] for batch in encoder.encode(**options)] == [(1, 61 + 8, 1)]
     for _ in range(2):
-        with pytest.raises(
-            RowError, match=r"^row 2: the record takes up to 1086 bytes, .* max.request.size \(1085\)$"
-        ) as e:
+        with pytest.raises(RowError, match=r"^row 2: the record takes up to 1086 bytes, more than 1085$") as e:
             encoder.encode(**options)
         assert (e.value.row, e.value.size) == (2, 1086)
     with pytest.raises(RuntimeError, match="not all rows of the topic '' are encoded"):
         encoder.next_topic()
-    options["max_request_size"] = 1086
+    options["max_record_size"] = 1086
     assert [batch[2] for batch in encoder.encode(**options)] == [2]
 
 
@@ -341,7 +341,7 @@ def test_a_partition_that_does_not_exist_is_rejected(partition: int) -> None:
         RowError, match=f"^row 1: partition {partition} does not exist: the topic has 6 partitions"
     ) as e:
         encoder.encode(**OPTIONS)
-    assert (e.value.row, e.value.size) == (1, None)
+    assert (e.value.row, e.value.size, e.value.partition) == (1, None, partition)
     if partition == 6:
         assert [batch[0] for batch in encoder.encode(**OPTIONS | {"partition_count": 7})] == [6]
 
@@ -355,11 +355,31 @@ def test_a_header_without_a_name_is_rejected(headers: Any) -> None:
         encoder.encode(**OPTIONS)
 
 
-def test_a_timestamp_before_1970_is_rejected() -> None:
-    encoder = encoder_of(pa.table({"value": [b"a"], "timestamp": [-2]}))
+@pytest.mark.parametrize("number", [-1, -999, -1000, -1001, -(2**63)])
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [
+        *((pa.int64(), "ms"), (pa.date64(), "ms"), (pa.timestamp("s"), "s"), (pa.timestamp("ms", "UTC"), "ms")),
+        *((pa.timestamp("us", "UTC"), "µs"), (pa.timestamp("ns"), "ns")),
+    ],
+)
+def test_a_timestamp_before_1970_is_rejected(number: int, kind: pa.DataType, unit: str) -> None:
+    """Also one that would be rounded to Kafka's "no timestamp", -1 ms."""
+    encoder = encoder_of(pa.table({"value": [b"a"], "timestamp": pa.array([number], pa.int64()).view(kind)}))
     encoder.next_topic()
-    with pytest.raises(RowError, match=r"^row 0: the timestamp is before 1970 \(-2 ms\)"):
+    with pytest.raises(RowError, match=rf"^row 0: the timestamp is before 1970 \({number} {unit}\): .* null is"):
         encoder.encode(**OPTIONS)
+
+
+def test_records_without_a_timestamp_that_were_read_from_kafka_get_one() -> None:
+    batch = ProducerBatch("t", 0, 10_000, 0.0, None)
+    for timestamp in (-1, 5):
+        batch.append(b"v", None, None, timestamp)
+    data = Records([decode(batch.finish(), topic="t", partition=0, position=0)])
+    assert [each.timestamp for each in data] == [-1, 5]
+    assert [row[2] for row in encode(data, is_of_kafka=True)] == [NOW, 5]
+    with pytest.raises(RowError, match="before 1970"):
+        encode(data)
 
 
 def test_an_empty_topic_is_rejected() -> None:

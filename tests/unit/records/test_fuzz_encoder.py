@@ -108,7 +108,7 @@ def encode_all(table: pa.Table, chance: random.Random) -> int:
             partitioner=chance.choice(("murmur2", "crc32", "none")),
             sticky=[0],
             batch_size=chance.choice((1, 200, 10_000)),
-            max_request_size=chance.choice((100, 100_000)),
+            max_record_size=chance.choice((100, 100_000)),
             codec=chance.choice(CODECS),
             max_bytes=chance.choice((1, 4_000)),
         ):

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { batch_size: 300, max_request_size: 100_000 };
+const LIMITS: Limits = Limits { batch_size: 300, max_record_size: 100_000 };
 
 fn routing(sticky: &[u32]) -> Routing<'_> {
     Routing { partition_count: 7, key_hash: KeyHash::Murmur2, ignores_empty_key: false, sticky }
@@ -116,7 +116,7 @@ fn sticky_partitions_take_turns_with_full_batches() {
 #[test]
 fn a_record_that_cannot_be_encoded_changes_nothing() {
     let mut batches = PartitionedBatches::default();
-    let limits = Limits { max_request_size: 1086, ..LIMITS };
+    let limits = Limits { max_record_size: 1086, ..LIMITS };
     let routing = routing(&[0]);
     // The header of the batch, Java's overhead of a record, and 1 + (2 + 1001) + 1.
     let too_large = batches.push(0, None, &fields(None, &[0; 1001]), &routing, &limits);

@@ -30,13 +30,15 @@ from typing import Any
 
 from ..._machines.cluster import Cluster
 from ..._protocol.codes import kafka_error
-from ..._record_batch import BufferMemory, Delivery, DirectPartition, OpenBatches, ProducerBatch
+from ..._record_batch import BufferMemory, Delivery, DirectPartition, MemoryReservation, OpenBatches, ProducerBatch
 from ...config.producer import ProducerConfig
-from ...errors import AuthorizationError, ConfigError, HeadraceError, RecordTooLargeError, RequestTimeoutError
+from ...errors import AuthorizationError, ConfigError, HeadraceError, RequestTimeoutError
 from ...types import TopicPartition
 from ..flag import Flag
+from .blocked_calls import BlockedCalls
 from .counts import SendCounts
 from .delivery import DeliveryWaiting
+from .record_limits import RecordLimits
 from .topic_batches import TopicBatches
 
 _HASHES = {"default": "murmur2", "murmur2_random": "murmur2", "consistent_random": "crc32"}
@@ -55,16 +57,17 @@ class Accumulator:
         self.cluster = Cluster()
         self.waiting = DeliveryWaiting()
         self.memory = BufferMemory(config.buffer_memory)
+        self.limits = RecordLimits(config)
         self.open: dict[str, OpenBatches] = {}  # by topic: the hot path of send()
         self.key_hash = "none" if config.partitioner_ignore_keys else _HASHES[config.partitioner]
         # Not done, the oldest first. True: the sender has it.
         self.incomplete: dict[ProducerBatch, bool] = {}
         self.obstacle: HeadraceError | None = None  # why no broker accepts requests; a retry does not help
         self.silence: Callable[[], str] = self.waiting.silence  # why nothing is acknowledged
-        self.wake: Callable[[], None] = _nothing
-        self.queue_lengths: Callable[[str], Mapping[int, int]] = _no_queues
-        self.unavailable: Callable[[str, float], Collection[int]] = _all_available
-        self.pending: Callable[[str, int], int] = _none_pending
+        self.wake: Callable[[], None] = lambda: None
+        self.queue_lengths: Callable[[str], Mapping[int, int]] = lambda topic: {}
+        self.unavailable: Callable[[str, float], Collection[int]] = lambda topic, since: ()
+        self.pending: Callable[[str, int], int] = lambda topic, partition: 0
         self.sent_directly: Callable[[], list[ProducerBatch]] = list
         self.watch: Callable[[ProducerBatch], None] | None = None  # wants to know of each batch: see `telemetry.py`
         self.metadata_version = 0
@@ -78,9 +81,7 @@ class Accumulator:
         self._opened: deque[ProducerBatch] = deque()  # the oldest first; some are closed already
         self._ages: deque[ProducerBatch] = deque()  # the oldest first; some are done already
         self._flushes: set[object] = set()
-        self._memory_waiters: list[Flag] = []
-        self._waiting_since = 0.0  # of the first of them
-        self._metadata_waiters: list[Flag] = []
+        self._blocked = BlockedCalls()
         self._refusal: Callable[[], HeadraceError] | None = None  # why no records are accepted
 
     # -- appending, on the user's threads --------------------------------------------------------------------------
@@ -101,7 +102,7 @@ class Accumulator:
                 if delivery is not None:
                     break
                 size = OpenBatches.largest_size(value, key, headers)
-                self._check_size(size)
+                self.limits.check(size)
                 if partition is not None and not 0 <= partition < len(batches.open):
                     return self._learn_partition(topic, partition, len(batches.open), since)
                 if self.memory.used and self.memory.used + size > self.memory.limit:
@@ -109,14 +110,6 @@ class Accumulator:
                 self._open_batch(batches, batches.open.partition(key) if partition is None else partition)
         self.wake()
         return delivery
-
-    def _check_size(self, size: int) -> None:
-        for name, limit in (("max.request.size", self._config.max_request_size), ("buffer.memory", self.memory.limit)):
-            if size > limit:
-                raise RecordTooLargeError(
-                    f"the record takes up to {size} bytes, which exceeds {name}={limit}: send smaller records, or "
-                    "raise this setting (and max.message.bytes of the topic, which limits batches)"
-                )
 
     def _open_batch(self, batches: TopicBatches, partition: int | None) -> None:
         """Under `lock`. `partition` is None if the record has no key that chooses one."""
@@ -164,8 +157,9 @@ class Accumulator:
         batches.open.take(partition)
         batches.closed(batch, is_full=is_full)
 
-    def add_encoded(self, batches: Iterable[ProducerBatch]) -> None:
-        """Adds batches that were encoded elsewhere, after all records that were appended before."""
+    def add_encoded(self, batches: Iterable[ProducerBatch], room: MemoryReservation) -> None:
+        """Adds batches that were encoded elsewhere, after all records that were appended before. Their memory is a part
+        of `room`."""
         with self.lock:
             if self._refusal is not None:
                 raise self._refusal()
@@ -175,10 +169,10 @@ class Accumulator:
                     self._close_open(topic, batch.partition, is_full=True)
                 if self.watch is not None:
                     self.watch(batch)
-                self._closed.append(batch)
-                self.memory.take(batch.size)
-                self.incomplete[batch] = False
                 self._ages.append(batch)
+                self._closed.append(batch)
+                self.incomplete[batch] = False  # an interrupt cannot come before the next step
+                room.hand_over(batch.size)
         self.wake()
 
     # -- waiting for metadata and memory, on the user's threads ----------------------------------------------------
@@ -190,13 +184,29 @@ class Accumulator:
                 raise self._refusal()
             return None if topic in self._topics else self._learn(topic, since)
 
-    def make_room(self, size: int) -> Flag | None:
-        """None if `size` bytes fit into buffer.memory, otherwise a flag to wait for."""
+    def know_partition(self, topic: str, partition: int, since: int) -> Flag | None:
+        """A flag to wait for if metadata that is newer than `since` may have the partition. None if it is known now, or
+        if the topic does not have it."""
         with self.lock:
             if self._refusal is not None:
                 raise self._refusal()
-            has_room = not self.memory.used or self.memory.used + size <= self.memory.limit
-            return None if has_room else self._wait_for_memory()
+            batches = self._topics.get(topic)
+            is_settled = partition < 0 or (batches is not None and partition < len(batches.open))
+            return None if is_settled or self.metadata_version > since else self._wait_for_metadata(topic)
+
+    def reserve(self, room: MemoryReservation, least: int, most: int) -> Flag | None:
+        """None if `room` has at least `least` bytes of buffer.memory now, and up to `most`; otherwise a flag to wait
+        for. Whoever waits must have released its room, since others may wait for that."""
+        with self.lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            return None if room.grow(least, most) else self._wait_for_memory()
+
+    def release(self, room: MemoryReservation) -> None:
+        """Others may use it."""
+        if room.held:
+            room.release()
+            self.release_waiters()
 
     def _learn(self, topic: str, since: int) -> Flag:
         """Under `lock`."""
@@ -219,8 +229,7 @@ class Accumulator:
     def _wait_for_metadata(self, topic: str) -> Flag:
         self._wanted.add(topic)
         self.has_new_topics = True
-        flag = Flag()
-        self._metadata_waiters.append(flag)
+        flag = self._blocked.on_metadata()
         self.wake()
         return flag
 
@@ -237,21 +246,25 @@ class Accumulator:
         return error
 
     def _wait_for_memory(self) -> Flag:
-        flag = Flag()
-        if not self._memory_waiters:
-            self._waiting_since = time.monotonic()
-        self._memory_waiters.append(flag)
+        flag = self._blocked.on_memory(time.monotonic())
         self.wake()
         return flag
 
-    def timeout_error(self, topic: str) -> HeadraceError:
-        """The error when max.block.ms has passed before the record could be appended."""
+    def timeout_error(self, topic: str, partition: int | None = None) -> HeadraceError:
+        """The error when max.block.ms has passed before the record could be appended. `partition` is its own, if it
+        has one."""
         limit = f"within max.block.ms={self._config.max_block_ms}"
         with self.lock:
             is_known = topic in self._topics
+            count = len(self._topics[topic].open) if is_known else 0
             code = self.cluster.topic_errors.get(topic)
             if not is_known:
                 self._wanted.discard(topic)
+        if is_known and partition is not None and partition >= count:
+            return RequestTimeoutError(
+                f"{topic} had {count} partitions, and whether it has a partition {partition} now is not known {limit}: "
+                "no broker has answered"
+            )
         if is_known:
             return RequestTimeoutError(
                 f"no room for the record {limit}: buffer.memory={self.memory.limit} is full of records that no broker "
@@ -280,8 +293,7 @@ class Accumulator:
         self.metadata_version += 1
         for name in self._wanted | self._topics.keys():
             self._follow_topic(name)
-        waiters, self._metadata_waiters = self._metadata_waiters, []
-        for flag in waiters:
+        for flag in self._blocked.take_metadata():
             flag.set()
 
     def _follow_topic(self, name: str) -> None:
@@ -321,7 +333,7 @@ class Accumulator:
     def take_closed(self, now: float) -> tuple[list[ProducerBatch], float | None]:
         """The batches to send, in the order in which they were closed, and when the next one is due."""
         linger = self._config.linger_ms / 1000
-        is_urgent = bool(self._flushes or self._memory_waiters)
+        is_urgent = bool(self._flushes or self._blocked.since is not None)
         with self.lock:
             while self._opened:
                 batch = self._opened[0]
@@ -408,19 +420,18 @@ class Accumulator:
     @property
     def release_at(self) -> float | None:
         """When `release_waiters` must be called, even if no broker responds."""
-        return self._waiting_since + _LONGEST_WAIT if self._memory_waiters else None
+        return None if self._blocked.since is None else self._blocked.since + _LONGEST_WAIT
 
     def release_waiters(self, *, metadata: bool = False) -> None:
         """Wakes waiting callers when there is memory again, or an error for those that wait for metadata. Callers that
         wait for memory are not woken for every small batch, since a woken thread takes the interpreter from the
         sender. But batches for an unresponsive broker may take most of the memory, so the rest must be used."""
+        since = self._blocked.since
         is_scarce = self.incomplete and self.memory.used > _FULL * self.memory.limit
-        if is_scarce and not metadata and time.monotonic() < self._waiting_since + _LONGEST_WAIT:
+        if is_scarce and not metadata and time.monotonic() < (since or 0.0) + _LONGEST_WAIT:
             return
         with self.lock:
-            waiters, self._memory_waiters = self._memory_waiters, []
-            if metadata:
-                waiters, self._metadata_waiters = [*waiters, *self._metadata_waiters], []
+            waiters = self._blocked.take_memory() + (self._blocked.take_metadata() if metadata else [])
         for flag in waiters:
             flag.set()
 
@@ -453,8 +464,7 @@ class Accumulator:
             self.open.clear()
             for batches in self._topics.values():
                 self._close_topic(batches)
-            waiters = [*self._metadata_waiters, *self._memory_waiters]
-            self._metadata_waiters, self._memory_waiters = [], []
+            waiters = self._blocked.take_metadata() + self._blocked.take_memory()
         for flag in waiters:
             flag.set()
         self.wake()
@@ -478,21 +488,6 @@ class Accumulator:
         for batch in list(self.incomplete):
             if len(batch) and not batch.is_done:
                 self.fail(batch, error)
-
-
-def _nothing() -> None: ...
-
-
-def _none_pending(topic: str, partition: int) -> int:
-    return 0
-
-
-def _all_available(topic: str, since: float) -> Collection[int]:
-    return ()
-
-
-def _no_queues(topic: str) -> Mapping[int, int]:
-    return {}
 
 
 _ADVICE = {29: "add an ACL that allows this client the operations Write and Describe"}

@@ -218,7 +218,8 @@ class SendAttempt:
 
     def check_time(self) -> None:
         if not self.seconds_left:
-            raise self._accumulator.timeout_error(self._record[0])
+            topic, *_, partition = self._record
+            raise self._accumulator.timeout_error(topic, partition)
 
     def failed(self, error: BaseException) -> None:
         """send() raises this: its time is up, the record is refused, or the caller was cancelled or interrupted."""

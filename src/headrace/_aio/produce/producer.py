@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from ..._arguments import optional_seconds_of, short_repr, topic_of
+from ..._arguments import optional_seconds_of, partition_number_of, short_repr, topic_of
 from ..._format import Format
 from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
@@ -19,7 +19,8 @@ from ...types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicParti
 from ..flag import Flag
 from ..lifecycle import THREAD_END
 from .arguments import headers_of, timestamp_of
-from .bulk import Deliveries, arguments_of, encoded_columns, send_columns
+from .bulk import Deliveries, arguments_of
+from .columns import Call, Wait, is_in_memory, send_columns
 from .parts import ProducerParts
 
 Bytes = bytes | bytearray | memoryview | str
@@ -70,6 +71,8 @@ class AsyncProducer:
             headers = headers_of(headers)
         if timestamp is not None:
             timestamp = timestamp_of(timestamp)
+        if partition is not None:
+            partition = partition_number_of(partition)
         open_batches = self._open.get(topic)
         if open_batches is not None:
             delivery = open_batches.append(value, key, headers, timestamp, partition)
@@ -116,20 +119,18 @@ class AsyncProducer:
         `value`, all columns that are not those of a record are the fields of the value. A row that cannot be encoded
         raises RecordEncodeError; rows of the Arrow batches before it were sent.
         """
-        parts = self._parts
-        if value is not None or key is not None:  # in a thread: a format may ask a schema registry
-            data = await asyncio.to_thread(lambda: encoded_columns(topic, data, value, key).read_all())
-        deliveries = Deliveries(parts.accumulator.waiting)
-        steps = send_columns(parts, topic, data, deliveries)
-        for name, flag, deadline in steps:
-            try:
+        deliveries = Deliveries(self._parts.accumulator.waiting)
+        is_short = is_in_memory(data, value, key)
+        steps = send_columns(self._parts, topic, data, value, key, deliveries)
+        with contextlib.suppress(StopIteration):
+            step = next(steps)
+            while True:
                 try:
-                    async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                        await flag.wait_async()
-                except TimeoutError:
-                    raise parts.accumulator.timeout_error(name) from None
-            except BaseException as error:  # noqa: BLE001 - throw() raises it, after the span of the call has got it
-                steps.throw(error)
+                    found = await _performed(step, is_short=is_short)
+                except BaseException as error:  # noqa: BLE001 - throw() raises it, after the span of the call has got it
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(found)
         return deliveries
 
     async def flush(self, *, timeout: float | None = None) -> None:
@@ -292,6 +293,18 @@ class AsyncProducer:
 def parts_of(producer: AsyncProducer) -> ProducerParts:
     """The internal interface, for `Producer`."""
     return producer._parts
+
+
+async def _performed(step: Wait | Call, *, is_short: bool) -> Any:
+    """What blocks for long is done in a thread."""
+    if isinstance(step, Call):
+        return step.function() if is_short else await asyncio.to_thread(step.function)
+    try:
+        async with asyncio.timeout(max(0.0, step.deadline - time.monotonic())):
+            await step.flag.wait_async()
+    except TimeoutError:
+        raise step.error() from None
+    return None
 
 
 def check_transactional(producer: object, kind: type[Any]) -> None:

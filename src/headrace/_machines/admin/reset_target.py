@@ -14,7 +14,7 @@ import datetime
 import enum
 import re
 
-from ..._arguments import LAST_OFFSET, short_repr
+from ..._arguments import LAST_OFFSET, short_repr, whole_number_of
 from ...errors import ConfigError
 from .times import milliseconds_at, span_seconds
 
@@ -41,10 +41,13 @@ def reset_target(to: object, now: float) -> ResetTarget:
     """`now` is in seconds since 1970. Raises TypeError, and ConfigError for an invalid text."""
     if isinstance(to, datetime.datetime):
         return ResetTarget(TargetKind.TIME, max(0, round(to.timestamp() * 1000)))
-    if isinstance(to, int) and not isinstance(to, bool):
-        return ResetTarget(TargetKind.OFFSET, _bounded(to, to))
     if not isinstance(to, str):
-        raise TypeError(f"to must be an offset, a datetime or one of {_FORMS}, not {short_repr(to)}")
+        try:
+            number = whole_number_of("to", to)
+        except TypeError:
+            text = f"to must be an offset, a datetime or one of {_FORMS}, not {short_repr(to)}"
+            raise TypeError(text) from None
+        return ResetTarget(TargetKind.OFFSET, _bounded(number, to))
     word = to.strip().lower()
     if word in ("earliest", "beginning"):
         return ResetTarget(TargetKind.EARLIEST)
