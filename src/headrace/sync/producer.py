@@ -13,7 +13,7 @@ from .._aio.flag import SHORT_SLEEP, Flag
 from .._aio.lifecycle import THREAD_END
 from .._aio.produce.arguments import headers_of, timestamp_of
 from .._aio.produce.bulk import Deliveries, arguments_of
-from .._aio.produce.columns import Call, Wait, send_columns
+from .._aio.produce.columns import BlockingCall, FlagWait, send_columns
 from .._aio.produce.producer import AsyncProducer, Bytes, Headers, parts_of
 from .._arguments import optional_seconds_of, partition_number_of, topic_of
 from .._format import Format
@@ -225,8 +225,8 @@ class Producer:
                 raise
 
 
-def _performed(step: Wait | Call) -> Any:
-    if isinstance(step, Call):
+def _performed(step: FlagWait | BlockingCall) -> Any:
+    if isinstance(step, BlockingCall):
         return step.function()
     while not step.flag.wait(max(0.0, min(SHORT_SLEEP, step.deadline - time.monotonic()))):
         if time.monotonic() >= step.deadline:

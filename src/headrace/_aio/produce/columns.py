@@ -35,7 +35,7 @@ _CHUNK = 4 * 2**20  # bytes to encode at a time
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wait:
+class FlagWait:
     """For a flag. `error` makes the error to raise if it is not set by the deadline."""
 
     flag: Flag
@@ -44,13 +44,13 @@ class Wait:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Call:
+class BlockingCall:
     """A function that may block, because it reads or encodes the user's data. Its result is sent back."""
 
     function: Callable[[], Any]
 
 
-Steps = Generator[Wait | Call, Any, None]
+Steps = Generator[FlagWait | BlockingCall, Any, None]
 
 
 def send_columns(
@@ -92,12 +92,12 @@ def _send_columns(
     if is_of_kafka:  # their partitions are those of the topic that they were read from
         ignored.append("partition")
     if value is not None or key is not None:
-        data = yield Call(functools.partial(_encoded_columns, topic, data, value, key))
+        data = yield BlockingCall(functools.partial(_encoded_columns, topic, data, value, key))
     open_data = functools.partial(ColumnEncoder, data, default_timestamp=0, ignored=ignored, is_of_kafka=is_of_kafka)
-    encoder = yield Call(open_data)
+    encoder = yield BlockingCall(open_data)
     sending = _ColumnSending(parts, encoder, deliveries)
     try:
-        while (found := (yield Call(encoder.next_topic))) is not None:
+        while (found := (yield BlockingCall(encoder.next_topic))) is not None:
             name = found or topic
             if name is None:
                 raise ConfigError("send_arrow() needs a topic, or a column topic without nulls")
@@ -127,7 +127,7 @@ class _ColumnSending:
                 yield from self._reserve(topic, size)
             yield from self._know(topic)
             try:
-                encoded = yield Call(functools.partial(self._encode, topic))
+                encoded = yield BlockingCall(functools.partial(self._encode, topic))
             except RowError as error:
                 if error.size is not None:
                     self._refuse(error)
@@ -158,7 +158,7 @@ class _ColumnSending:
         while (flag := self._accumulator.know_topic(topic, since)) is not None:
             yield self._wait(flag, deadline, functools.partial(self._accumulator.timeout_error, topic))
 
-    def _know_partition(self, topic: str, partition: int, since: int) -> Generator[Wait | Call, Any, bool]:
+    def _know_partition(self, topic: str, partition: int, since: int) -> Generator[FlagWait | BlockingCall, Any, bool]:
         """Whether the topic has the partition now, or may have got it: the row is tried again."""
         deadline = self._deadline
         while (flag := self._accumulator.know_partition(topic, partition, since)) is not None:
@@ -170,10 +170,10 @@ class _ColumnSending:
     def _deadline(self) -> float:
         return time.monotonic() + self._config.max_block_ms / 1000
 
-    def _wait(self, flag: Flag, deadline: float, error: Callable[[], HeadraceError]) -> Wait:
+    def _wait(self, flag: Flag, deadline: float, error: Callable[[], HeadraceError]) -> FlagWait:
         if time.monotonic() >= deadline:
             raise error()
-        return Wait(flag, deadline, error)
+        return FlagWait(flag, deadline, error)
 
     def _encode(self, topic: str) -> list[tuple[int, EncodedBatch, int, int, int]]:
         accumulator, config, encoder = self._accumulator, self._config, self._encoder

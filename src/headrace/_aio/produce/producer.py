@@ -20,7 +20,7 @@ from ..flag import Flag
 from ..lifecycle import THREAD_END
 from .arguments import headers_of, timestamp_of
 from .bulk import Deliveries, arguments_of
-from .columns import Call, Wait, is_in_memory, send_columns
+from .columns import BlockingCall, FlagWait, is_in_memory, send_columns
 from .parts import ProducerParts
 
 Bytes = bytes | bytearray | memoryview | str
@@ -295,9 +295,9 @@ def parts_of(producer: AsyncProducer) -> ProducerParts:
     return producer._parts
 
 
-async def _performed(step: Wait | Call, *, is_short: bool) -> Any:
+async def _performed(step: FlagWait | BlockingCall, *, is_short: bool) -> Any:
     """What blocks for long is done in a thread."""
-    if isinstance(step, Call):
+    if isinstance(step, BlockingCall):
         return step.function() if is_short else await asyncio.to_thread(step.function)
     try:
         async with asyncio.timeout(max(0.0, step.deadline - time.monotonic())):
