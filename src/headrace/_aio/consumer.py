@@ -100,7 +100,8 @@ class AsyncConsumer:
         return self._parts.subscriptions.to_be_revoked_partitions()
 
     def lost_partitions(self) -> set[TopicPartition]:
-        """The partitions that were lost in the last poll(): other members may consume them, and commits fail."""
+        """The partitions that were lost in the last poll(): other members may consume them, and commits fail. Those that
+        a poll() has lost that raised an error are kept until the next one has returned."""
         return self._parts.subscriptions.lost_partitions()
 
     def delay_revoke(self, partitions: SomePartitions) -> bool:
@@ -137,7 +138,7 @@ class AsyncConsumer:
         try:
             records = await self._poll(timeout, max_records)
             if self._group is not None:
-                self._group.reported = records.to_be_revoked
+                self._group.reported, self._group.reported_lost = records.to_be_revoked, records.lost
             self._buffer.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
             return records
         except (ConcurrentUseError, ForkedError):

@@ -148,7 +148,7 @@ class PollLoop:
     def iterate(self, records: Records) -> Iterator[Record]:
         """The records of a poll one by one. The poll has not confirmed them: the iteration does, once it begins."""
         if self._group is not None:
-            self._group.reported = records.to_be_revoked
+            self._group.reported, self._group.reported_lost = records.to_be_revoked, records.lost
         return self._buffer.one_by_one(records, self._completions)
 
 

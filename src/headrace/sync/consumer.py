@@ -115,7 +115,7 @@ class Consumer(Threaded):
         try:
             records = self._poll(timeout, max_records)
             if self._group is not None:
-                self._group.reported = records.to_be_revoked
+                self._group.reported, self._group.reported_lost = records.to_be_revoked, records.lost
             self._buffer.handover.is_confirmed = True  # see Handover: nothing may come between this and the return
             return records
         except (ConcurrentUseError, ForkedError):

@@ -114,6 +114,10 @@ class Failing(RecordingListener):
         super().on_partitions_revoked(partitions)
         self._fail("revoked")
 
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        super().on_partitions_lost(partitions)
+        self._fail("lost")
+
     def _fail(self, kind: str) -> None:
         if kind == self.kind:
             self.kind = ""
@@ -137,6 +141,23 @@ def test_an_error_of_a_listener_reaches_the_caller(
         consumer.unsubscribe()
         assert consumer.assignment() == set()
     assert len(listener.events) <= 2
+
+
+def test_a_loss_whose_poll_raises_is_in_the_records_of_the_next_one(
+    make: MakeConsumer, servers: str, topic: str, way: dict[str, Any]
+) -> None:
+    listener = Failing("lost")
+    consumer = member(make, servers, unique("g"), [topic], listener=listener, max_poll_interval_ms=1000, **way)
+    poll_all([consumer], fully_assigned([consumer], PARTITIONS))
+    generation = consumer.group_metadata().generation_id
+    wait_for("the group to remove it", lambda: consumer.metrics()["group"]["generation"] != generation)
+    with pytest.raises(ZeroDivisionError, match="lost"):
+        consumer.poll(0.0)
+    assert consumer.lost_partitions() == all_of(topic, PARTITIONS)
+    records = consumer.poll(0.0)
+    assert records.lost == all_of(topic, PARTITIONS) == consumer.lost_partitions()
+    assert consumer.poll(0.0).lost == frozenset() == consumer.lost_partitions()
+    assert listener.kinds().count("lost") == 1
 
 
 def test_listeners_of_a_plain_consumer_may_not_be_coroutines(servers: str, topic: str) -> None:

@@ -160,8 +160,8 @@ class GroupDriver:
             if (steps := self.group.reconcile(begins=begins)) is not None:
                 asyncio.run(perform(steps, SameLoop()))
         self.group.poll_ends()
-        if not raises:
-            self.group.reported = self.group.revocations.next  # a poll that returns reports them
+        if not raises:  # a poll that returns reports them
+            self.group.reported, self.group.reported_lost = self.group.revocations.next, self.group.revocations.lost
         self.serve()
 
     def work(self, seconds: float) -> None:
@@ -303,16 +303,42 @@ def test_a_poll_that_raises_reports_no_revoke(kind: str) -> None:
         assert ("revoked", ALL) in driver.listener.events
 
 
+def lose_membership(driver: GroupDriver) -> None:
+    """The coordinator has removed this eager member."""
+    (heartbeat,) = driver.member.tick(driver.now + HEARTBEAT_INTERVAL)
+    assert isinstance(heartbeat, Send)
+    driver.member.answered(heartbeat, wire.answer(HEARTBEAT, {"error_code": E.unknown_member_id}), driver.now)
+
+
 def test_a_revoke_cannot_be_delayed_after_the_membership_was_lost() -> None:
     driver = GroupDriver("eager")
     with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
         driver.poll_for(30)
         assert driver.group.delay(ALL)
-        (heartbeat,) = driver.member.tick(driver.now + HEARTBEAT_INTERVAL)
-        assert isinstance(heartbeat, Send)
-        answer = wire.answer(HEARTBEAT, {"error_code": E.unknown_member_id})
-        driver.member.answered(heartbeat, answer, driver.now)
+        lose_membership(driver)
         assert not driver.group.delay(ALL)
+
+
+def test_losses_are_kept_until_a_poll_has_reported_them() -> None:
+    """Whatever the polls raise that learn of them. The partitions may be assigned again meanwhile."""
+    driver = GroupDriver("eager")
+    lists = driver.group.revocations
+    with mock.patch.object(group_module.time, "monotonic", side_effect=lambda: driver.now):
+        driver.poll_for(30)
+        lose_membership(driver)
+        for _ in range(3):
+            driver.poll(raises=True)
+            assert lists.lost == ALL
+            assert driver.group.has_news, "the poll returns at once, also without records"
+            driver.work(2 * HEARTBEAT_INTERVAL)
+        assert driver.member.owned == ALL, "assigned again"
+        driver.poll()
+        assert lists.lost == ALL
+        driver.poll()
+        assert (lists.lost, driver.group.has_news) == (frozenset(), False)
+        lose_membership(driver)
+        driver.poll()
+        assert lists.lost == ALL, "a second loss is another one"
 
 
 def test_the_failure_of_a_membership_stays_until_subscribe() -> None:

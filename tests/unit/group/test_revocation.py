@@ -27,7 +27,8 @@ def lists(it: Revocations) -> tuple[Partitions, Partitions, Partitions]:
 
 
 def poll(it: Revocations) -> Partitions:
-    """The revokes that a poll completes when it starts."""
+    """The revokes that a poll completes when it starts. The poll before has reported everything."""
+    it.forget_lost(it.lost)
     due = it.next
     it.complete(due)
     it.poll_begins()
@@ -64,7 +65,17 @@ MOVES: list[tuple[str, list[Callable[[Revocations], object]], tuple[Partitions, 
         (some(), some(), some(A)),
     ),
     ("lost without a request", [lambda it: it.mark_lost(some(C))], (some(), some(), some(C))),
-    ("the next poll clears the lost list", [lambda it: it.mark_lost(some(C)), poll], (some(), some(), some())),
+    ("the poll after a report clears the lost list", [lambda it: it.mark_lost(some(C)), poll], (some(), some(), some())),
+    (
+        "a poll after one that raised does not",
+        [lambda it: it.mark_lost(some(C)), lambda it: it.poll_begins()],
+        (some(), some(), some(C)),
+    ),
+    (
+        "nor does it forget what was lost since",
+        [lambda it: it.mark_lost(some(A, C)), lambda it: it.forget_lost(some(C))],
+        (some(), some(), some(A)),
+    ),
     (
         "given back",
         [lambda it: it.request(some(A, B), 9), lambda it: it.delay([B], ALL), lambda it: it.cancel(some(A, B))],

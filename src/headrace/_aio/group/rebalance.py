@@ -87,8 +87,9 @@ class Rebalancer:
         self.revocations = Revocations()
         self.has_news = False  # partitions were requested or lost since the poll started
         self.has_requests = False  # revokes were requested, and no poll has reported them yet
-        # The revokes that the last returning poll has reported: set as its last step that can raise.
+        # The revokes and losses that the last returning poll has reported: set as its last steps that can raise.
         self.reported: Partitions = frozenset()
+        self.reported_lost: Partitions = frozenset()
         self.rebalances = 0
         self.partitions_lost = 0
         self.lost_for_good: Partitions = frozenset()  # and not assigned again since: must not be committed
@@ -279,9 +280,12 @@ class Rebalancer:
 
     def _begin(self) -> Steps:
         """The first step of a poll: completes the revokes that the last poll reported and the user did not delay. A
-        poll that raised has reported nothing, so this one reports its requests."""
+        poll that raised has reported nothing, so this one reports its requests and losses."""
+        self.revocations.forget_lost(self.reported_lost)
+        self.reported_lost = frozenset()
         reported, self.reported = self.reported, frozenset()
-        self.has_news = self.has_requests = bool(self.revocations.next - reported)
+        self.has_requests = bool(self.revocations.next - reported)
+        self.has_news = self.has_requests or bool(self.revocations.lost)
         if self.revocations.pending:
             with self._buffer.lock:
                 due = self.revocations.next & reported & self.member.to_revoke
@@ -409,7 +413,7 @@ class Rebalancer:
         self._names, self._pattern, self._server_pattern = frozenset(), None, None
         self._listener = RebalanceListener()
         self.revocations = Revocations()
-        self.reported = frozenset()
+        self.reported = self.reported_lost = frozenset()
         self.has_news = self.has_requests = False
         self.lost_for_good = frozenset()
         self._buffer.lost.clear()

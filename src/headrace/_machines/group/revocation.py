@@ -6,7 +6,7 @@
     next        -> completed     by a poll that starts after another has reported it
     next, thereafter -> cancelled    a later rebalance leaves the partition here after all
     next, thereafter -> lost     the group no longer waits: fenced, or delayed beyond the deadline
-    lost        -> forgotten     by the next poll
+    lost        -> forgotten     by a poll that starts after another has reported it
 
 A partition is in at most one of the lists. Nothing here waits, sends or reads a clock. The lists belong to the thread
 that polls.
@@ -48,8 +48,11 @@ class Revocations:
 
     def poll_begins(self) -> None:
         """To be called when the poll has completed `next`."""
-        self.lost = frozenset()
         self.next, self.thereafter = self.next | self.thereafter, frozenset()
+
+    def forget_lost(self, reported: Partitions) -> None:
+        """A poll has reported these losses to the user."""
+        self.lost -= reported
 
     def request(self, partitions: Partitions, deadline: float) -> Partitions:
         """A rebalance revokes these, before the deadline. Returns those that are new."""
