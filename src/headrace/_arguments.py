@@ -12,6 +12,8 @@ or less does not wait, infinity waits without limit.
 
 from __future__ import annotations
 
+import dis
+import functools
 import inspect
 import math
 import numbers
@@ -36,6 +38,7 @@ _TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_TOPIC}}}")
 _TOPIC_RULE = f"a topic's name is 1 to {LONGEST_TOPIC} letters, digits, '.', '_' and '-', and not '.' or '..'"
 _PARTITION_RULE = f"it must be a topic's name and a number from 0 to {LAST_PARTITION}"
 _LONGEST_SHOWN = 80
+_IS_LAZY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
 def short_repr(value: object) -> str:
@@ -127,6 +130,26 @@ def function_of(name: str, value: F | None) -> F:
     if not callable(value):
         raise TypeError(f"{name} must be a function, not {short_repr(value)}")
     return value
+
+
+def returns_nothing(function: Any) -> bool:
+    """Whether this is a plain Python function, or a method, that returns None whenever it returns: it is no coroutine
+    function, and does not return what one returned."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if not inspect.isfunction(function) or function.__code__.co_flags & _IS_LAZY:
+        return False
+    before = None
+    for each in dis.get_instructions(function):
+        if each.opname == "RETURN_CONST" and each.argval is not None:
+            return False
+        if each.opname == "RETURN_VALUE" and (
+            before is None or before.opname != "LOAD_CONST" or before.argval is not None
+        ):
+            return False
+        before = each
+    return True
 
 
 def callback_of(name: str, value: F | None) -> F | None:

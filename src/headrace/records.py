@@ -62,8 +62,8 @@ class Records:
     to_be_revoked: frozenset[TopicPartition]
     """The partitions that the next poll() revokes, unless the revoke is delayed (KIP-983)."""
     lost: frozenset[TopicPartition]
-    """The partitions that were lost since the last poll() that returned. Other members may already consume them. One that
-    was assigned again meanwhile is included: records that you got of it before may be delivered again."""
+    """The partitions that were lost since the last poll() that returned. Other members may already consume them. One
+    that was assigned again meanwhile is included: records that you got of it before may be delivered again."""
 
     def __init__(self, batches: Sequence[Batch] = ()) -> None:
         self._batches = tuple(batches)

@@ -36,6 +36,22 @@ def log_event(event: Event) -> None:
     event_log.log(logging.WARNING if event.is_warning else logging.INFO, "%s", event)
 
 
+def call_to_the_end(run_callbacks: Callable[[], None]) -> None:
+    """For close(): `run_callbacks` passes results to callbacks of the user, ends at one that raises, and goes on behind
+    it when it is called again. No later call of the client does that, so this one passes all, and raises the first
+    error."""
+    failure: Exception | None = None
+    while True:
+        try:
+            run_callbacks()
+        except Exception as error:  # noqa: BLE001 - the user's
+            failure = failure or error
+        else:
+            break
+    if failure is not None:
+        raise failure
+
+
 class Callbacks:
     """Of one client. `metrics` returns what on_stats gets, and raises HeadraceError when the client is closed."""
 

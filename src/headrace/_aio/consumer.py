@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -14,6 +15,7 @@ from ..errors import CommitFailedError, ConcurrentUseError, ForkedError
 from ..listener import RebalanceListener
 from ..records import Record, Records
 from ..types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, PartitionInfo, TopicPartition, Watermarks
+from .callbacks import call_to_the_end
 from .commit.committer import CommitCallback
 from .group.steps import perform
 from .lifecycle import CLOSE_TIMEOUT, THREAD_END
@@ -62,6 +64,7 @@ class AsyncConsumer:
         group.protocol=consumer a pattern given as text is matched by the coordinator (in RE2's syntax), a compiled
         one, as always with group.protocol=classic, by this client. Replaces the previous subscription.
         """
+        self._guard.check_change("subscribe()")
         self._parts.subscriptions.subscribe(topics, pattern, listener)
 
     def subscription(self) -> set[str]:
@@ -70,6 +73,7 @@ class AsyncConsumer:
 
     def assign(self, partitions: SomePartitions) -> None:
         """Reads exactly these partitions from now on. Partitions that were assigned before keep their position."""
+        self._guard.check_change("assign()")
         self._parts.subscriptions.assign(partitions)
 
     async def unsubscribe(self) -> None:
@@ -77,6 +81,7 @@ class AsyncConsumer:
         parts = self._parts
         lifecycle, shutdown = parts.lifecycle, parts.shutdown
         self._guard.check()
+        self._guard.check_end("unsubscribe()")
         if lifecycle.runtime is None:  # nothing was started
             shutdown.forget()
             return
@@ -92,6 +97,7 @@ class AsyncConsumer:
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
         """Makes the next poll() start a rebalance of the group. With group.protocol=consumer it does nothing: there the
         coordinator decides about rebalances."""
+        self._guard.check_change("enforce_rebalance()")
         self._parts.subscriptions.enforce_rebalance(reason)
 
     def to_be_revoked_partitions(self) -> set[TopicPartition]:
@@ -100,8 +106,8 @@ class AsyncConsumer:
         return self._parts.subscriptions.to_be_revoked_partitions()
 
     def lost_partitions(self) -> set[TopicPartition]:
-        """The partitions that were lost in the last poll(): other members may consume them, and commits fail. Those that
-        a poll() has lost that raised an error are kept until the next one has returned."""
+        """The partitions that were lost in the last poll(): other members may consume them, and commits fail. If that
+        poll() raised an error, they are kept until one has returned."""
         return self._parts.subscriptions.lost_partitions()
 
     def delay_revoke(self, partitions: SomePartitions) -> bool:
@@ -110,6 +116,7 @@ class AsyncConsumer:
 
         It can be repeated until the group stops waiting (max.poll.interval.ms after it asked): then they are lost.
         """
+        self._guard.check_change("delay_revoke()")
         return self._parts.subscriptions.delay_revoke(partitions)
 
     def assignment(self) -> set[TopicPartition]:
@@ -143,8 +150,8 @@ class AsyncConsumer:
             return records
         except (ConcurrentUseError, ForkedError):
             raise  # this poll has taken nothing: the records on their way are those of the poll that is under way
-        except BaseException:
-            self._buffer.recover()
+        except BaseException as error:
+            self._poll_loop.failed(error)
             raise
 
     async def _poll(self, timeout: float, max_records: int | None) -> Records:
@@ -171,8 +178,8 @@ class AsyncConsumer:
                     yield record
             except (ConcurrentUseError, ForkedError):
                 raise
-            except BaseException:
-                self._buffer.recover()  # unless the iteration has begun
+            except BaseException as error:
+                self._poll_loop.failed(error)
                 raise
 
     async def run(
@@ -228,7 +235,7 @@ class AsyncConsumer:
         """
         from .produce.producer import AsyncProducer, check_transactional
         from .run.options import RunSettings
-        from .run.tasks import run_tasks
+        from .run.tasks import check_coroutine, run_tasks
 
         if producer is not None:
             check_transactional(producer, AsyncProducer)
@@ -246,7 +253,10 @@ class AsyncConsumer:
             progress_interval=progress_interval,
             producer=producer,
         )
-        return await run_tasks(self, lambda launch: self._parts.new_run(handler, settings, launch))
+        check_coroutine("Consumer", handler)
+        self._poll_loop.check_free("run()")
+        with self._guard.running(asyncio.current_task()):
+            return await run_tasks("Consumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
 
     # -- positions -----------------------------------------------------------------------------------------------
 
@@ -257,14 +267,17 @@ class AsyncConsumer:
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int | OffsetAndMetadata) -> None:
         """Resumes at this offset. For an OffsetAndMetadata with a leader epoch, the consumer first checks whether the
         log was truncated since."""
+        self._guard.check_change("seek()")
         self._parts.positions.seek(partition, offset)
 
     def seek_to_beginning(self, partitions: SomePartitions | None = None) -> None:
         """Resumes at the first record of these partitions (default: all that are assigned)."""
+        self._guard.check_change("seek_to_beginning()")
         self._parts.positions.seek_to("earliest", partitions)
 
     def seek_to_end(self, partitions: SomePartitions | None = None) -> None:
         """Skips to the end of these partitions (default: all that are assigned)."""
+        self._guard.check_change("seek_to_end()")
         self._parts.positions.seek_to("latest", partitions)
 
     def pause(self, partitions: SomePartitions) -> None:
@@ -294,7 +307,7 @@ class AsyncConsumer:
         topics that do not exist are rejected after half a second: the error's `partitions` are those, and all others
         are committed. Without `offsets`, positions in deleted topics are dropped, with one warning.
         """
-        self._guard.check()
+        self._guard.check_change("commit()")
         chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
         commits = self._parts.commits
         delivered = commits.begin()
@@ -312,7 +325,7 @@ class AsyncConsumer:
     ) -> None:
         """Starts a commit and returns. `callback(offsets, error)` is called from a later poll(), commit() or
         close(); without one a failure is logged. A failed commit is not retried: it could overwrite a newer one."""
-        self._guard.check()
+        self._guard.check_change("commit_async()")
         chosen, callback = commits_in(offsets), callback_of("callback", callback)
         self._parts.commits.commit_async(chosen, callback)
 
@@ -403,6 +416,7 @@ class AsyncConsumer:
         if self._guard.is_forked:
             lifecycle.shut()
             return
+        self._guard.check_end("close()")
         if not self._guard.is_closed:
             if drain:
                 await parts.completed.tracker().wait_async(None, drain)
@@ -415,7 +429,7 @@ class AsyncConsumer:
                         await lifecycle.portal.wait(lambda: lifecycle.close(lambda: shutdown.end_tasks(deadline)))
                 finally:
                     await lifecycle.portal.close_async(THREAD_END, lifecycle.shut())
-        parts.committer.run_callbacks()
+        call_to_the_end(parts.committer.run_callbacks)
 
     async def __aenter__(self) -> Self:
         self._guard.check()

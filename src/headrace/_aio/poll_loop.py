@@ -63,19 +63,24 @@ class PollLoop:
         self._deadline = 0.0
         self._is_first_look = True
         self._is_reconciled = False  # this look has done its part for the group
+        self._guard.is_polling = lambda: self.is_polling
 
-    def check(self, timeout: float, max_records: int | None) -> tuple[int, float]:
-        """The limit and the deadline of a poll. Raises for a wrong call, before anything is changed."""
-        self._guard.check()
-        group = self._group
-        if group is not None and group.in_listener:
-            raise StateError("a listener cannot call poll(): it runs inside of poll(), unsubscribe() or close()")
+    def check_free(self, call: str) -> None:
+        """Raises if the caller cannot poll, or start run(), where and when it is."""
+        self._guard.check_reading(call)
+        if self._group is not None and self._group.in_listener:
+            raise StateError(f"a listener cannot call {call}: it runs inside of poll(), unsubscribe() or close()")
         if self.is_polling:
             raise ConcurrentUseError(
                 "poll() is under way already: in another task, or interrupted by this signal handler"
             )
+
+    def check(self, timeout: float, max_records: int | None) -> tuple[int, float]:
+        """The limit and the deadline of a poll. Raises for a wrong call, before anything is changed."""
+        self.check_free("poll()")
         limit = self._max_poll_records if max_records is None else limit_of(max_records)
         deadline = time.monotonic() + seconds_of(timeout)
+        group = self._group
         if (group is None or not group.is_subscribed) and not self._buffer.assignment:
             raise StateError("nothing is subscribed or assigned: call subscribe() or assign() before poll()")
         return limit, deadline
@@ -112,6 +117,12 @@ class PollLoop:
             return records
         self._is_reconciled = False
         return Wait(self._longest_wait(left))
+
+    def failed(self, error: BaseException) -> None:
+        """The poll raises: its records come again, unless an iteration over them has begun."""
+        self._buffer.recover()
+        if isinstance(error, WakeupError):  # perhaps of a call in a listener
+            self._guard.forget_wakeup()
 
     def end(self) -> None:
         self.is_polling = False

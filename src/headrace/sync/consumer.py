@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .._aio.callbacks import call_to_the_end
 from .._aio.commit.committer import CommitCallback
 from .._aio.consumer import AsyncConsumer, parts_of
 from .._aio.group.steps import Background, Steps
@@ -84,6 +85,7 @@ class Consumer(Threaded):
 
     def unsubscribe(self) -> None:
         parts = self._parts
+        self._guard.check_end("unsubscribe()")
         with self._alone():
             if parts.lifecycle.runtime is None:  # nothing was started, so there is no thread to ask
                 parts.shutdown.forget()
@@ -120,19 +122,15 @@ class Consumer(Threaded):
             return records
         except (ConcurrentUseError, ForkedError):
             raise  # this poll has taken nothing: the records on their way are those of the poll that is under way
-        except BaseException:
-            self._buffer.recover()
+        except BaseException as error:
+            self._poll_loop.failed(error)
             raise
 
     def _poll(self, timeout: float, max_records: int | None) -> Records:
         """The records are taken, but not confirmed."""
         loop = self._poll_loop
         with self._alone():
-            if self._inside.depth == 1:
-                self._buffer.poll_receiving.recover()
-                loop.is_polling = False  # an interrupt may have left this set, and the next one
-                if self._group is not None:
-                    self._group.in_listener = False
+            self._forget_interrupt()
             limit, deadline = loop.check(timeout, max_records)
             try:
                 found = loop.begin(limit, deadline)
@@ -147,6 +145,14 @@ class Consumer(Threaded):
             finally:
                 loop.end()
                 self._buffer.poll_receiving.leave()
+
+    def _forget_interrupt(self) -> None:
+        """What an interrupted poll may have left behind."""
+        if self._inside.depth == 1:  # polls of a run are nested calls
+            self._buffer.poll_receiving.recover()
+            self._poll_loop.is_polling = False
+            if self._group is not None:
+                self._group.in_listener = False
 
     def _perform(self, steps: Steps) -> None:
         """Runs each step on the consumer's thread, and waits for it on the caller's, where the generator runs."""
@@ -171,8 +177,8 @@ class Consumer(Threaded):
                 yield from self._poll_loop.iterate(self._poll(ITERATION_POLL, None))
             except (ConcurrentUseError, ForkedError):
                 raise
-            except BaseException:
-                self._buffer.recover()  # unless the iteration has begun
+            except BaseException as error:
+                self._poll_loop.failed(error)
                 raise
 
     def run(
@@ -215,9 +221,10 @@ class Consumer(Threaded):
         )
         check_plain("Consumer", handler, dead_letter)
         with self._alone():
-            if self._inside.depth == 1:
-                self._buffer.poll_receiving.recover()  # polls of a run are nested calls, which do not
-            return run_threads("Consumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
+            self._forget_interrupt()
+            self._poll_loop.check_free("run()")
+            with self._guard.running():
+                return run_threads("Consumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
 
     # -- positions -----------------------------------------------------------------------------------------------
 
@@ -258,6 +265,7 @@ class Consumer(Threaded):
         *,
         timeout: float | None = None,
     ) -> None:
+        self._guard.check_change("commit()")
         with self._alone():
             chosen, timeout = commits_in(offsets), optional_seconds_of(timeout)
             commits = self._parts.commits
@@ -337,6 +345,7 @@ class Consumer(Threaded):
         if self._guard.is_forked:
             lifecycle.shut()
             return
+        self._guard.check_end("close()")
         with self._inside:
             if drain and not self._guard.is_closed:
                 self.in_flight(timeout=drain)
@@ -350,7 +359,7 @@ class Consumer(Threaded):
                         self._portal.run(lambda: lifecycle.close(lambda: shutdown.end_tasks(deadline)))
                 finally:
                     self._shut()
-            self._parts.committer.run_callbacks()
+            call_to_the_end(self._parts.committer.run_callbacks)
 
     def _on_error(self) -> None:
         self._parts.shutdown.take_back_unfinished()

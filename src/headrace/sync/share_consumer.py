@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from .._aio.callbacks import call_to_the_end
 from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .._aio.poll_signal import ITERATION_POLL
 from .._aio.run.options import Handler
 from .._aio.run.share_run import ShareProgress, ShareRunSettings
 from .._aio.share.consumer import AsyncShareConsumer, parts_of
-from .._aio.share.parts import AcknowledgementCallback, Results
+from .._aio.share.parts import AcknowledgementCallback
+from .._aio.share.results import Results
 from .._arguments import optional_seconds_of, seconds_of
 from .._machines.share.buffer import ShareHandover
+from ..errors import WakeupError
 from ..records import Record, Records
 from ..types import AcknowledgeType
 from .run import check_plain, run_threads
@@ -50,6 +54,7 @@ class ShareConsumer(Threaded):
 
     def unsubscribe(self) -> None:
         parts = self._parts
+        self._guard.check_end("unsubscribe()")
         with self._alone():
             if self._portal.is_open:
                 self._portal.run(parts.stop_background)
@@ -73,9 +78,11 @@ class ShareConsumer(Threaded):
             buffer.records_returned = handover.total or buffer.records_returned
             handover.batches, handover.is_open = (), False
             return records
-        except BaseException:
+        except BaseException as error:
             handover.is_open, handover.is_broken = False, True
             parts.break_off(handover)
+            if isinstance(error, WakeupError):  # perhaps of a call in the callback
+                self._guard.forget_wakeup()
             raise
 
     def __iter__(self) -> Iterator[Record]:
@@ -88,12 +95,16 @@ class ShareConsumer(Threaded):
 
     def commit(self, *, timeout: float | None = None) -> Results:
         parts = self._parts
+        self._guard.check_change("commit()")
+        is_users = not self._guard.is_in_run
         with self._alone():
             timeout = optional_seconds_of(timeout)
             parts.put_back_unseen()
             parts.run_callbacks()
             unsettled = self._portal.run(lambda: parts.commit(timeout)) if self._portal.is_open else set()
-            return parts.results(unsettled)
+            results, returning = parts.results(unsettled)
+        returning.is_returned = is_users  # nothing may come between this and the return
+        return results
 
     def commit_async(self) -> None:
         with self._alone():
@@ -128,10 +139,13 @@ class ShareConsumer(Threaded):
         )
         check_plain("ShareConsumer", handler)
         with self._alone():
+            self._parts.check_free("run()")
             self._parts.put_back_unseen()
             began = time.monotonic()
             try:
-                return run_threads("ShareConsumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
+                with self._guard.running():
+                    loop_with = functools.partial(self._parts.new_run, handler, settings)
+                    return run_threads("ShareConsumer", self, loop_with)
             except BaseException:
                 self._parts.broken_run_since = began
                 self._parts.put_back_unseen()
@@ -148,6 +162,7 @@ class ShareConsumer(Threaded):
         if self._guard.is_forked:
             self._lifecycle.shut()
             return
+        self._guard.check_end("close()")
         deadline = time.monotonic() + timeout
         with self._inside:
             try:
@@ -155,7 +170,7 @@ class ShareConsumer(Threaded):
                     self._portal.run(lambda: self._lifecycle.close(lambda: self._parts.end_tasks(deadline)))
             finally:
                 self._shut()
-            self._parts.run_callbacks()
+            call_to_the_end(self._parts.run_callbacks)
 
     def _on_error(self) -> None:
         """Nothing to do: close() accepts no record that the user has not acknowledged."""

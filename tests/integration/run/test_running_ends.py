@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from headrace import Consumer, Progress, Record
+from headrace import AsyncConsumer, Consumer, Progress, Record
 from headrace._aio.run.consumer_run import ConsumerRun
 from headrace.errors import ConfigError, KafkaError, StateError
 from support.brokers.admin import Admin, unique
@@ -236,6 +237,75 @@ def test_a_run_on_threads_refuses_coroutines(servers: str, topic: str) -> None:
             with pytest.raises(TypeError, match=r"use AsyncConsumer\.run\(\)"):
                 consumer.run(disguised)
         assert done(consumer, topic) == set()
+
+
+def test_a_run_in_tasks_refuses_plain_functions(servers: str, topic: str) -> None:
+    """They would block the event loop. Whether a function returns an awaitable is known when it has returned."""
+    called: list[Record] = []
+
+    def nothing(record: Record) -> None:
+        called.append(record)
+
+    with KINDS["async"](
+        bootstrap_servers=servers, group_id=unique("g"), commit_mode="done", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe([topic])
+        for plain in (nothing, functools.partial(nothing), lambda record: None):
+            with pytest.raises(TypeError, match=r"use Consumer\.run\(\).* on threads"):
+                consumer.run(plain)
+        assert called == []
+        with pytest.raises(TypeError, match=r"AsyncConsumer\.run\(\) awaits coroutines"):
+            consumer.run(lambda record: called.append(record))
+        assert len(called) == 1, "no other job has called it"
+        assert done(consumer, topic) == set()
+
+
+def test_a_run_in_tasks_takes_what_returns_an_awaitable(servers: str, topic: str) -> None:
+    async def handle(record: Record) -> None: ...
+
+    class Handler:
+        async def __call__(self, record: Record) -> None: ...
+
+    def decorated(record: Record) -> Any:
+        return handle(record)
+
+    for handler in (lambda record: handle(record), functools.partial(handle), Handler(), decorated):
+        with KINDS["async"](
+            bootstrap_servers=servers, group_id=unique("g"), commit_mode="done", auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.subscribe([topic])
+            assert consumer.run(handler, **until(consumer, lambda it: it.handled > 0)).handled > 0
+
+
+@pytest.mark.parametrize("what", ["its task", "what it awaits"])
+def test_a_cancellation_inside_of_a_handler_is_an_error_that_names_the_record(
+    servers: str, topic: str, what: str
+) -> None:
+    """A CancelledError would say that the task was cancelled that awaits run()."""
+
+    async def handler(record: Record) -> None:
+        if what == "its task":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(60)
+        awaited = asyncio.get_running_loop().create_future()
+        awaited.cancel()
+        await awaited
+
+    async def main() -> None:
+        running = asyncio.current_task()
+        assert running is not None
+        async with AsyncConsumer(
+            bootstrap_servers=servers, group_id=unique("g"), commit_mode="done", auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.subscribe([topic])
+            with pytest.raises(StateError, match=rf"{topic}-\d, offset \d+: the handler.* cancelled") as caught:
+                await consumer.run(handler, retries=0)
+            assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+            assert not running.cancelling()
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_run_finishes_and_commits_started_records(servers: str, topic: str) -> None:

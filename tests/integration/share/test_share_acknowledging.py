@@ -134,6 +134,28 @@ def test_an_expired_lock_gives_records_to_others_and_rejects_late_acknowledgemen
     assert slow.metrics()["refused"] == 10
 
 
+@pytest.mark.parametrize("polls", [False, True])
+def test_commit_returns_rejections_that_came_before_it(
+    make_share: MakeShareConsumer, make_sync_share: MakeShareConsumer, servers: str, topic: str, polls: bool
+) -> None:
+    """Acknowledgements are sent 50 ms after the call, and a poll passes their results to the callback."""
+    group, tp = share_group(servers, share_record_lock_duration_ms=round(LOCK * 1000)), TopicPartition(topic, 0)
+    slow = explicit(make_share, servers, group, topic)
+    heard: Heard = []
+    slow.set_acknowledgement_commit_callback(lambda offsets, error: heard.append((offsets, error)))
+    records = poll_some(slow)
+    configure_group(servers, group, share_record_lock_duration_ms=60_000)  # for the next consumer
+    assert len(poll_some(explicit(make_sync_share, servers, group, topic))) == 10
+    slow.acknowledge(records)
+    wait_for("the answer", lambda: slow.metrics()["acknowledgements"])
+    if polls:
+        wait_for("the callback", lambda: not slow.poll(0.1) and heard)
+    results = slow.commit()
+    assert {tp: error.name for tp, error in results.items()} == {tp: "INVALID_RECORD_STATE"}
+    assert heard == [({tp: [range(10)]}, results[tp])]
+    assert slow.commit() == {}
+
+
 def test_an_expired_lock_does_not_fail_the_acknowledgements_of_other_records(
     make_sync_share: MakeShareConsumer, servers: str, topic: str
 ) -> None:

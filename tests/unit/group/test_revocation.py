@@ -65,7 +65,11 @@ MOVES: list[tuple[str, list[Callable[[Revocations], object]], tuple[Partitions, 
         (some(), some(), some(A)),
     ),
     ("lost without a request", [lambda it: it.mark_lost(some(C))], (some(), some(), some(C))),
-    ("the poll after a report clears the lost list", [lambda it: it.mark_lost(some(C)), poll], (some(), some(), some())),
+    (
+        "the poll after a report clears the lost list",
+        [lambda it: it.mark_lost(some(C)), poll],
+        (some(), some(), some()),
+    ),
     (
         "a poll after one that raised does not",
         [lambda it: it.mark_lost(some(C)), lambda it: it.poll_begins()],

@@ -310,8 +310,11 @@ def test_a_share_run_handles_records_that_an_iteration_has_not_returned(kind: st
         if len(driver.seen) == 12:
             driver.consumer.wakeup()
 
+    async def coroutine(record: Any) -> None:
+        handler(record)
+
     driver.answers_at_once()
-    progress = driver.call(driver.consumer.run, handler, concurrency=1)
+    progress = driver.call(driver.consumer.run, handler if kind == "sync" else coroutine, concurrency=1)
     assert progress.accepted == 10
     driver.check_end()
     driver.close()

@@ -89,12 +89,13 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
     ) -> None:
         config = parts.config
         limit = config.max_poll_interval_ms / 1000
-        super().__init__(parts.buffer.poll_signal, settings, limit, launch, config.group_id or "", parts.report)
+        super().__init__(
+            parts.guard, parts.buffer.poll_signal, settings, limit, launch, config.group_id or "", parts.report
+        )
         if parts.completions is None:
             raise ConfigError("run() needs commit.mode=done: it commits the records that the handler has finished")
         if parts.group is None or not parts.group.is_subscribed:
             raise StateError("run() works as a member of a group: call subscribe() before it")
-        self._guard = parts.guard
         self._metrics = parts.metrics
         self._buffer = parts.buffer
         self._group = parts.group
@@ -183,6 +184,9 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         if not job.is_dead_letter:
             return super()._timeout_error(job)
         return TimeoutError(f"{self._name(job)}: dead_letter did not end within {self._calls.timeout} s (timeout)")
+
+    def is_handler(self, job: Job[Record]) -> bool:
+        return not job.is_dead_letter
 
     def _is_timed(self, job: Job[Record]) -> bool:
         """Writing a dead letter to a topic has a deadline of its own."""

@@ -12,7 +12,9 @@ such calls in every round, and waits at most until the next deadline.
 from __future__ import annotations
 
 import abc
+import asyncio
 import dataclasses
+import functools
 import itertools
 import logging
 import os
@@ -24,9 +26,10 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, Literal, TypeVar
 
 from ..._machines.run.handler_calls import HandlerCall, HandlerCalls, Overrun, Worker
-from ...errors import HeadraceError, WakeupError
+from ...errors import HeadraceError, StateError, WakeupError
 from ...events import Event, HandlerReturned, HandlerStuck
 from ...types import TopicPartition
+from ..call_guard import CallGuard
 from ..poll_signal import PollSignal
 from .options import RunLimits
 from .transactional_commits import TransactionalCommits
@@ -80,6 +83,12 @@ def shown(stack: Iterable[traceback.FrameSummary]) -> str:
     return "".join(traceback.StackSummary.from_list(own).format()).rstrip()
 
 
+def _with_cause(cause: BaseException, text: str) -> StateError:
+    error = StateError(text)
+    error.__cause__ = cause
+    return error
+
+
 class RunLoop(abc.ABC, Generic[J, P]):
     """One run() with jobs of type J, which reports its progress as P. `steps` belongs to the caller's thread; workers
     call the other methods from any thread. `transactions` replace the consumer's commits, if given."""
@@ -88,6 +97,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
 
     def __init__(
         self,
+        guard: CallGuard,
         poll_signal: PollSignal,
         settings: RunLimits,
         max_poll_interval: float,
@@ -96,6 +106,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
         report: Callable[[Event], None],
     ) -> None:
         self.concurrency = settings.concurrency
+        self._guard = guard
         self._group_id = group_id
         self._report = report
         self.poll_signal = poll_signal
@@ -122,7 +133,9 @@ class RunLoop(abc.ABC, Generic[J, P]):
         """Calls the handler. Returns its result, or an awaitable or a Future of it. Raises the handler's exception."""
 
     def begin(self, job: J, worker: Worker, grace: float = 0.0) -> HandlerCall[J]:
-        """Before `call`. A call that can be cancelled has `grace` seconds to end after its timeout."""
+        """Before `call`, in its task or thread. A call that can be cancelled has `grace` seconds to end after its
+        timeout."""
+        self._guard.enter_handler()
         now = time.monotonic()
         with self._lock:
             return self._calls.begin(
@@ -159,6 +172,22 @@ class RunLoop(abc.ABC, Generic[J, P]):
 
     def _timeout_error(self, job: J) -> TimeoutError:
         return TimeoutError(f"{self._name(job)}: the handler did not return within {self._calls.timeout} s (timeout)")
+
+    def is_handler(self, job: J) -> bool:
+        """Whether `call` calls the handler, and not `dead_letter`."""
+        return True
+
+    def cancelled_error(self, job: J, error: asyncio.CancelledError) -> StateError:
+        """The task of a job was cancelled, and not by run(). The CancelledError itself would look as if the task that
+        awaits run() was cancelled."""
+        return _with_cause(
+            error,
+            f"{self._name(job)}: the handler's task was cancelled, by itself or by another task, which ends run(). "
+            f"Raise an exception if the record cannot be processed, and call wakeup() to end run()",
+        )
+
+    def awaited_cancelled_error(self, job: J, error: asyncio.CancelledError) -> StateError:
+        return _with_cause(error, f"{self._name(job)}: the handler awaited something that was cancelled")
 
     @abc.abstractmethod
     def _place(self, job: J) -> tuple[TopicPartition, int]:
@@ -228,7 +257,7 @@ class RunLoop(abc.ABC, Generic[J, P]):
     def _report_progress(self) -> None:
         if self._on_progress is not None and time.monotonic() >= self._progress_due:
             self._progress_due = time.monotonic() + self._progress_interval
-            self._on_progress(self.progress())
+            self._guard.call_on_progress(functools.partial(self._on_progress, self.progress()))
 
     def _wait_time(self, *due: float | None) -> float:
         """The time until the first of these times, or of the deadlines of every run()."""

@@ -115,11 +115,10 @@ class ShareRun(RunLoop[Record, ShareProgress]):
     ) -> None:
         config = parts.config
         limit = config.max_poll_interval_ms / 1000
-        super().__init__(parts.buffer.poll_signal, settings, limit, launch, config.group_id, parts.report)
+        super().__init__(parts.guard, parts.buffer.poll_signal, settings, limit, launch, config.group_id, parts.report)
         if not parts.buffer.member.topics:
             raise StateError("run() works as a member of a group: call subscribe() before it")
         self._buffer = parts.buffer
-        self._guard = parts.guard
         self._handler = function_of("handler", handler)
         self._most = settings.max_in_flight or 2 * settings.concurrency
         self._limit = config.max_poll_records

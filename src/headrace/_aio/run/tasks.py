@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Generic, Protocol
 
+from ..._arguments import returns_nothing
 from ...records import Records
 from .loop import AwaitPollSignal, Commit, J, Leave, P, Poll, RunLoop, Step, shown
 from .signals import stopped_by_signals
@@ -27,10 +28,11 @@ class AsyncRunnable(Protocol):
     async def unsubscribe(self) -> None: ...
 
 
-async def run_tasks(consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> P:
+async def run_tasks(kind: str, consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> P:
     """`loop_with` creates the loop, given the function that starts a job. After a cancellation, running jobs may end
-    within `drain` seconds, then the rest is cancelled; a second cancellation cancels them at once."""
-    tasks = _Tasks(loop_with)
+    within `drain` seconds, then the rest is cancelled; a second cancellation cancels them at once. `kind` is the class
+    of the consumer for threads."""
+    tasks = _Tasks(kind, loop_with)
     steps = tasks.run.steps()
     here = asyncio.current_task()
     assert here is not None
@@ -56,6 +58,19 @@ async def run_tasks(consumer: AsyncRunnable, loop_with: Callable[[Callable[[J], 
         raise failure
     result: P = progress
     return result
+
+
+def check_coroutine(kind: str, handler: Any) -> None:
+    """Raises TypeError for functions that are certainly plain. Others may return an awaitable: their results tell."""
+    if returns_nothing(handler):
+        raise _coroutines_only(kind)
+
+
+def _coroutines_only(kind: str) -> TypeError:
+    return TypeError(
+        f"Async{kind}.run() awaits coroutines, and a plain function as the handler would block the event loop: declare "
+        f"it with async def, or use {kind}.run(), which calls plain functions on threads"
+    )
 
 
 async def _perform(consumer: AsyncRunnable, run: RunLoop[J, P], step: Step) -> Records | None:
@@ -90,9 +105,12 @@ async def _call_producer(transactions: TransactionalCommits, calls: Calls) -> No
 class _Tasks(Generic[J, P]):
     """The running jobs."""
 
-    def __init__(self, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> None:
+    def __init__(self, kind: str, loop_with: Callable[[Callable[[J], None]], RunLoop[J, P]]) -> None:
+        self._kind = kind
         self.run = loop_with(self._launch)
         self._running: set[asyncio.Task[None]] = set()
+        self._ends = False  # run() cancels its jobs itself
+        self._refused: TypeError | None = None  # the handler is a plain function
 
     def _launch(self, job: J) -> None:
         task = asyncio.get_running_loop().create_task(self._work(job))
@@ -106,32 +124,48 @@ class _Tasks(Generic[J, P]):
         continues = True
         while continues:
             continues = False
+            if self._refused is not None:  # other jobs have started already
+                self.run.aborted(job, self._refused)
+                return
             call = self.run.begin(job, worker, _CANCELLED_WITHIN)
             clock = asyncio.timeout(self.run.time_for(job))
             try:
                 async with clock:
-                    result = await _resolved(self.run.call(job))
+                    result = self.run.call(job)
+                    is_plain = False
+                    if isinstance(result, concurrent.futures.Future):
+                        result = await asyncio.wrap_future(result)
+                    elif inspect.isawaitable(result):
+                        result = await result
+                    else:
+                        is_plain = self.run.is_handler(job)
             except Exception as error:  # noqa: BLE001  # of the handler: it is retried, or raised by run()
                 if self.run.end_call(call):
                     is_late = isinstance(error, TimeoutError) and clock.expired()
                     continues = self.run.failed(job, self.run.timed_out(job, error) if is_late else error)
             except asyncio.CancelledError as error:
                 counts = self.run.end_call(call)
+                is_foreign = not (self._ends or worker.is_abandoned)
                 if task.cancelling():
                     if counts:
-                        self.run.aborted(job, error)
+                        self.run.aborted(job, self.run.cancelled_error(job, error) if is_foreign else error)
                     raise
                 if counts:
-                    continues = self.run.failed(job, error)  # of something that the handler awaited
+                    continues = self.run.failed(job, self.run.awaited_cancelled_error(job, error))
             except BaseException as error:  # noqa: BLE001  # SystemExit and the like
                 if self.run.end_call(call):
                     self.run.aborted(job, error)
             else:
                 if self.run.end_call(call):
+                    if is_plain:
+                        self._refused = _coroutines_only(self._kind)
+                        self.run.aborted(job, self._refused)
+                        return
                     self.run.succeeded(job, result)
         self.run.launch()
 
     async def cancel(self) -> None:
+        self._ends = True
         for task in self._running:
             task.cancel()
         if self._running:
@@ -143,6 +177,7 @@ class _TaskWorker:
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self._task = task
+        self.is_abandoned = False
 
     def stack(self) -> str:
         coroutine: Any = self._task.get_coro()
@@ -153,10 +188,5 @@ class _TaskWorker:
         return shown(traceback.StackSummary.extract(iter(frames)))
 
     def abandon(self) -> None:
+        self.is_abandoned = True
         self._task.cancel()
-
-
-async def _resolved(result: Any) -> Any:
-    if isinstance(result, concurrent.futures.Future):
-        return await asyncio.wrap_future(result)
-    return await result if inspect.isawaitable(result) else result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
@@ -10,14 +12,17 @@ from typing import Any, Self
 from ..._arguments import callback_of, optional_seconds_of, seconds_of, topics_in
 from ..._machines.share.buffer import ShareHandover
 from ...config.share import ShareConsumerConfig
+from ...errors import WakeupError
 from ...records import Record, Records
 from ...types import AcknowledgeType
+from ..callbacks import call_to_the_end
 from ..lifecycle import CLOSE_TIMEOUT, THREAD_END
 from ..poll_signal import ITERATION_POLL
 from ..run.options import Handler
 from ..run.share_run import ShareProgress, ShareRunSettings
-from ..run.tasks import run_tasks
-from .parts import AcknowledgementCallback, Results, ShareParts
+from ..run.tasks import check_coroutine, run_tasks
+from .parts import AcknowledgementCallback, ShareParts
+from .results import Results
 
 
 class AsyncShareConsumer:
@@ -43,7 +48,7 @@ class AsyncShareConsumer:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Subscribes to these topics, and to no others. The next poll() returns their records."""
-        self._guard.check()
+        self._guard.check_change("subscribe()")
         self._buffer.subscribe(topics_in(topics))
 
     def subscription(self) -> set[str]:
@@ -54,11 +59,16 @@ class AsyncShareConsumer:
     async def unsubscribe(self) -> None:
         """Sends pending acknowledgements, releases all other locked records, and leaves the group."""
         self._guard.check()
+        self._guard.check_end("unsubscribe()")
         parts, portal = self._parts, self._parts.lifecycle.portal
-        if portal.is_open:
-            await portal.wait(parts.stop_background)
-            await portal.close_async(THREAD_END)
-        parts.forget()
+        parts.is_leaving = True
+        try:
+            if portal.is_open:
+                await portal.wait(parts.stop_background)
+                await portal.close_async(THREAD_END)
+            parts.forget()
+        finally:
+            parts.is_leaving = False
         parts.run_callbacks()
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> Records:
@@ -86,9 +96,11 @@ class AsyncShareConsumer:
             buffer.records_returned = handover.total or buffer.records_returned
             handover.batches, handover.is_open = (), False
             return records
-        except BaseException:
+        except BaseException as error:
             handover.is_open, handover.is_broken = False, True
             parts.break_off(handover)
+            if isinstance(error, WakeupError):  # perhaps of a call in the callback
+                self._guard.forget_wakeup()
             raise
 
     async def __aiter__(self) -> AsyncIterator[Record]:
@@ -113,27 +125,31 @@ class AsyncShareConsumer:
         """Sends all acknowledgements and waits for the responses. In implicit mode, it accepts the records of the last
         poll.
 
-        Returns for each partition None, or the error if its records were not acknowledged and will be delivered again.
-        Raises WakeupError after wakeup(); the requests continue in the background.
+        Returns for each partition None, or the error if records of it were not acknowledged and will be delivered
+        again. That includes acknowledgements that were sent before this call (by polls, in the background or by run()),
+        since the last commit() returned. Raises WakeupError after wakeup(); the requests continue in the background.
         """
-        self._guard.check()
+        self._guard.check_change("commit()")
         timeout = optional_seconds_of(timeout)
+        is_users = not self._guard.is_in_run
         parts, portal = self._parts, self._parts.lifecycle.portal
         parts.put_back_unseen()
         parts.run_callbacks()
         unsettled = await portal.wait(lambda: parts.commit(timeout)) if portal.is_open else set()
-        return parts.results(unsettled)
+        results, returning = parts.results(unsettled)
+        returning.is_returned = is_users  # nothing may come between this and the return
+        return results
 
     def commit_async(self) -> None:
         """Sends all acknowledgements like commit(), but does not wait. The callback receives the results."""
-        self._guard.check()
+        self._guard.check_change("commit_async()")
         self._parts.put_back_unseen()
         self._buffer.flush()
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
         """Sets the callback for results of acknowledgements: `callback(offsets, error)`, with the offsets by partition
         as ranges, and None or the broker's error. poll(), commit() and close() call it."""
-        self._guard.check()
+        self._guard.check_change("set_acknowledgement_commit_callback()")
         self._parts.callback = callback_of("callback", callback)
 
     async def run(
@@ -170,7 +186,7 @@ class AsyncShareConsumer:
         Raises ConfigError, StateError without subscribe(), TimeoutError for too many handlers that do not end, and
         errors of poll() that cannot be retried.
         """
-        self._guard.check()
+        self._parts.check_free("run()")
         settings = ShareRunSettings(
             concurrency=concurrency,
             max_in_flight=max_in_flight,
@@ -181,10 +197,13 @@ class AsyncShareConsumer:
             on_progress=on_progress,
             progress_interval=progress_interval,
         )
+        check_coroutine("ShareConsumer", handler)
         self._parts.put_back_unseen()
         began = time.monotonic()
         try:
-            return await run_tasks(self, lambda launch: self._parts.new_run(handler, settings, launch))
+            with self._guard.running(asyncio.current_task()):
+                loop_with = functools.partial(self._parts.new_run, handler, settings)
+                return await run_tasks("ShareConsumer", self, loop_with)
         except BaseException:
             self._parts.broken_run_since = began
             self._parts.put_back_unseen()
@@ -213,13 +232,14 @@ class AsyncShareConsumer:
         if self._guard.is_forked:
             lifecycle.shut()
             return
+        self._guard.check_end("close()")
         deadline = time.monotonic() + timeout
         try:
             if lifecycle.portal.is_open:
                 await lifecycle.portal.wait(lambda: lifecycle.close(lambda: parts.end_tasks(deadline)))
         finally:
             await lifecycle.portal.close_async(THREAD_END, lifecycle.shut())
-        parts.run_callbacks()
+        call_to_the_end(parts.run_callbacks)
 
     async def __aenter__(self) -> Self:
         self._guard.check()

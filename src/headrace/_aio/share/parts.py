@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..._arguments import limit_of, seconds_of, short_repr, whole_number_of
-from ..._machines.share.acquired import Outcome
 from ..._machines.share.buffer import ShareHandover
 from ...config.share import ShareConsumerConfig
 from ...errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError, UnsupportedVersionError
@@ -28,12 +27,12 @@ from ..run.options import Handler
 from ..run.share_run import ShareRun, ShareRunParts, ShareRunSettings
 from ..run.traced_share_run import TracedShareRun
 from .buffer import ShareFetchBuffer
+from .results import Results, UnreturnedResults
 from .runtime import ShareRuntime
 
 log = logging.getLogger(__name__)
 
 AcknowledgementCallback = Callable[[dict[TopicPartition, list[range]], HeadraceError | None], Any]
-Results = dict[TopicPartition, HeadraceError | None]
 
 
 class ShareParts:
@@ -48,7 +47,10 @@ class ShareParts:
         self.lifecycle = Lifecycle(buffer.poll_signal, lambda: ShareRuntime(config, buffer), callbacks=callbacks)
         self.guard = self.lifecycle.guard
         self.callback: AcknowledgementCallback | None = None
+        self._unreturned = UnreturnedResults()
+        self.is_leaving = False  # unsubscribe() is under way: a poll of another task must not start everything again
         self._handover: ShareHandover | None = None  # of the poll that is under way, or was the last
+        self.guard.is_polling = lambda: self.is_polling
         self.iterated = Records.EMPTY  # what an iteration goes over ...
         self.seen = 0  # ... how many of it were handed out ...
         self._unseen: ShareHandover | None = None  # ... and those that were not, on their way back
@@ -61,17 +63,25 @@ class ShareParts:
 
     # -- polls ---------------------------------------------------------------------------------------------------
 
-    def begin_poll(self, timeout: float, max_records: int | None, handover: ShareHandover) -> tuple[int, float]:
-        """What a poll does before it looks for records. Returns its limit and its deadline."""
-        timeout = seconds_of(timeout)
-        self.guard.check()
-        limit = self.config.max_poll_records if max_records is None else limit_of(max_records, has_none=False)
-        if not self.buffer.member.topics:
-            raise StateError("nothing is subscribed: call subscribe() before poll()")
-        if self._handover is not None and self._handover.is_open:
+    @property
+    def is_polling(self) -> bool:
+        return self._handover is not None and self._handover.is_open
+
+    def check_free(self, call: str) -> None:
+        """Raises if the caller cannot poll, or start run(), where and when it is."""
+        self.guard.check_reading(call)
+        if self.is_polling:
             raise ConcurrentUseError(
                 "poll() is under way already: in another task, or interrupted by this signal handler"
             )
+
+    def begin_poll(self, timeout: float, max_records: int | None, handover: ShareHandover) -> tuple[int, float]:
+        """What a poll does before it looks for records. Returns its limit and its deadline."""
+        timeout = seconds_of(timeout)
+        self.check_free("poll()")
+        limit = self.config.max_poll_records if max_records is None else limit_of(max_records, has_none=False)
+        if not self.buffer.member.topics or self.is_leaving:
+            raise StateError("nothing is subscribed: call subscribe() before poll()")
         self.put_back_unseen()
         self._handover = handover
         self.run_callbacks()
@@ -156,12 +166,11 @@ class ShareParts:
             raise UnsupportedVersionError("RENEW needs ShareAcknowledge version 2 (Apache Kafka 4.2 or newer)")
         self.buffer.acknowledge(work, chosen)
 
-    def run_callbacks(self) -> list[Outcome]:
+    def run_callbacks(self) -> None:
         """On the user's thread. If a callback raises, the next call passes the remaining results."""
         buffer = self.buffer
-        reported = []
         while (outcome := buffer.next_outcome()) is not None:
-            reported.append(outcome)
+            self._unreturned.add(outcome.tp, outcome.error)
             number = sum(map(len, outcome.ranges))
             accepted, refused = (number, 0) if outcome.error is None else (0, number)
             if refused:
@@ -173,17 +182,17 @@ class ShareParts:
             buffer.news = buffer.news[1:]
             if self.callback is not None:
                 self.callback(offsets, outcome.error)
-        return reported
 
-    def results(self, unsettled: set[TopicPartition]) -> Results:
-        found: Results = {}
-        for outcome in self.run_callbacks():
-            found[outcome.tp] = found.get(outcome.tp) or outcome.error
+    def results(self, unsettled: set[TopicPartition]) -> tuple[Results, UnreturnedResults]:
+        """What a commit() returns, and whom it tells so."""
+        self.run_callbacks()
+        returning = self._unreturned
+        found, self._unreturned = returning.hand_over()
         for tp in unsettled:
-            found[tp] = RequestTimeoutError(
+            found[tp] = found.get(tp) or RequestTimeoutError(
                 f"acknowledging {tp}: no response in time; the request continues in the background"
             )
-        return found
+        return found, returning
 
     async def commit(self, timeout: float | None) -> set[TopicPartition]:
         """Waits until all acknowledgements are sent and answered. Returns the partitions left at the deadline."""
