@@ -13,6 +13,7 @@ import pytest
 from headrace import AsyncProducer, Consumer, GroupMetadata, LocalBroker, OffsetAndMetadata, Producer, TopicPartition
 from headrace.errors import (
     ConfigError,
+    HeadraceError,
     ProducerFencedError,
     RecordTooLargeError,
     StateError,
@@ -20,27 +21,18 @@ from headrace.errors import (
     TransactionError,
 )
 from support.brokers.admin import Admin, unique
-from support.brokers.fixtures import KAFKA_VERSION
 from support.brokers.java_tool import java_tool
 from support.brokers.topic_contents import oracle_rows
+from support.brokers.transaction_versions import broker_with
 from support.harness.waiting import wait_for
 
 _TESTS = Path(__file__).parents[2]
-# By default, brokers look for timed-out transactions every ten seconds.
-_EAGER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}
 
 
-@pytest.fixture(scope="module", params=["2", "1"])
+@pytest.fixture(scope="module", params=[2, 1])
 def broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """A broker with each transaction.version. Before Kafka 4.0, there is none but the first one."""
-    is_old = KAFKA_VERSION.startswith("3.")
-    if is_old and request.param != "1":
-        pytest.skip(f"Kafka {KAFKA_VERSION} does not have transaction.version=2")
-    with LocalBroker(properties=_EAGER, version=KAFKA_VERSION, start_timeout=100.0) as broker:
-        if request.param == "1" and not is_old:
-            where = ("--bootstrap-server", broker.bootstrap_servers)
-            tool = java_tool("FeatureCommand", *where, "downgrade", "--feature", "transaction.version=1")
-            subprocess.run(tool, check=True, timeout=60, capture_output=True)
+    """A broker with each transaction.version."""
+    with broker_with(request.param) as broker:
         yield broker
 
 
@@ -131,6 +123,44 @@ def test_a_newer_producer_fences_the_older_one(admin: Admin, servers: str) -> No
     old.close()
     new.close()
     assert committed(servers, topic) == [b"new"]
+
+
+@pytest.mark.parametrize("end", ["abort", "close", "error in the block", "send, then close"])
+def test_a_fenced_producer_does_not_abort_the_transaction_of_its_successor(
+    admin: Admin, servers: str, end: str
+) -> None:
+    topic, name = admin.create("t"), unique("x")
+    old, new = transactional(servers, name), transactional(servers, name)
+    with old.transaction():  # after it, the refusal of an abort may only be too early
+        old.send(topic, "before")
+
+    def replace() -> None:
+        old.send(topic, "old").result(30)
+        new.begin()
+        new.send(topic, "new").result(30)
+
+    def replace_in_block() -> None:
+        with old.transaction():
+            replace()
+            raise KeyError
+
+    if end == "error in the block":
+        with pytest.raises(KeyError):
+            replace_in_block()
+    else:
+        old.begin()
+        replace()
+    if end == "abort":
+        with pytest.raises(ProducerFencedError):
+            old.abort()
+    elif end == "send, then close":
+        with pytest.raises(HeadraceError):
+            old.send(topic, "zombie").result(30)
+    old.close()
+    new.send(topic, "too").result(30)
+    new.commit()
+    new.close()
+    assert committed(servers, topic) == [b"before", b"new", b"too"]
 
 
 def test_a_transaction_that_timed_out_is_not_committed(admin: Admin, servers: str) -> None:

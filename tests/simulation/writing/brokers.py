@@ -60,7 +60,9 @@ class Brokers:
         self.groups: dict[str, GroupOffsets] = {}
         last_epoch = dice.choice((3, 30_000, 30_000))
         self.checks_rights = last_epoch > 3  # by chance, too
-        self.transactions = TransactionCoordinator(self.loop.time, self._write_marker, last_epoch)
+        self.transactions = TransactionCoordinator(
+            self.loop.time, self._write_marker, last_epoch, lambda: self.features["transaction.version"]
+        )
         self.error_rate = 0.0
         self.largest_batch = 2**31
         self.slowest_replication = 0.02
@@ -230,10 +232,9 @@ class Brokers:
         name, identity, group = fields["transactional_id"], _identity(fields), fields["group_id"]
         code = self._not_coordinating(node, 0, group)
         if not code and version >= 5:
-            code = self.transactions.add(name, identity, [group], 2)
-            code = E.invalid_producer_epoch if code == E.invalid_producer_id_mapping else code
-        elif not code and not self.transactions.has(name, identity, group):
-            code = E.transaction_abortable
+            code = _as_leader(self.transactions.add(name, identity, [group], 2))
+        elif not code:
+            code = _as_leader(self.transactions.verify(name, identity, group))
         offsets = {
             TopicPartition(topic["name"], each["partition_index"]): (
                 each["committed_offset"],
@@ -375,11 +376,10 @@ class Brokers:
         if state is not None and identity.epoch < state.epoch:
             return E.invalid_producer_epoch
         if version < 12:
-            return E.none if self.transactions.has(name, identity, tp) else E.transaction_abortable
+            return _as_leader(self.transactions.verify(name, identity, tp))
         if self._coordinators.get((1, name)) in self.down:
             return E.not_enough_replicas
-        code = self.transactions.add(name, identity, [tp], 2)
-        return E.invalid_producer_epoch if code == E.invalid_producer_id_mapping else code
+        return _as_leader(self.transactions.add(name, identity, [tp], 2))
 
     def _replicated(self, appended: list[tuple[Any, int, tuple[int, LogBatch | None, int]]], reply: Reply) -> None:
         responses = []
@@ -441,6 +441,11 @@ def _replicate(batches: Iterable[LogBatch], last: LogBatch) -> None:
         each.is_replicated = True
         if each is last:
             return
+
+
+def _as_leader(code: int) -> int:
+    """What the leader of a partition answers if the coordinator has sent it this error."""
+    return E.invalid_producer_epoch if code == E.producer_fenced else code
 
 
 def _identity(fields: Mapping[str, Any], prefix: str = "") -> ProducerIdentity:

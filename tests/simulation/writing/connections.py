@@ -224,8 +224,11 @@ class SimulatedConnection:
         return _is_told_apart(call) and network.dice.random() < network.weather.arrives_late
 
     def _arrive_late(self, call: _Call) -> None:
-        if self.node not in self._network.brokers.down:
-            self._network.brokers.handle(self.node, call.api.name, call.version, call.fields, _nobody)
+        brokers = self._network.brokers
+        if self.node not in brokers.down:
+            usurped = brokers.transactions.usurped
+            brokers.handle(self.node, call.api.name, call.version, call.fields, _nobody)
+            brokers.transactions.usurped = usurped  # nobody can prevent that
 
 
 class _Ranges(dict[int, tuple[int, int]]):

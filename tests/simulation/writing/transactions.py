@@ -31,6 +31,7 @@ from .world import Outcome, World, simulate
 KIND = "transactions"
 TOPICS = {"t": 2, "u": 1}
 SOURCE = TopicPartition("source", 0)
+_DESCRIBED = 0.2  # seconds: from a description at the coordinator to the InitProducerId that follows it
 
 
 @dataclasses.dataclass(eq=False)
@@ -225,6 +226,14 @@ async def scenario(world: World) -> None:
     await world.until_idle()
     for ledger in ledgers:
         check(world, ledger)
+    check_successors(world)
+
+
+def check_successors(world: World) -> None:
+    """A fenced producer does not abort the transaction of its successor, except for one that has begun after the
+    description that said there is none."""
+    age = world.brokers.transactions.usurped
+    world.check(age < _DESCRIBED, f"a fenced producer has aborted a transaction of its successor, {age:.3f} s old")
 
 
 def run(seed: int) -> Outcome:

@@ -55,6 +55,8 @@ def encode_batch(
     max_timestamp: int = 2_000,
     leader_epoch: int = 7,
     producer_id: int = NO_PRODUCER,
+    epoch: int = 0,
+    sequence: int = 0,
     compressed: bool = False,
     log_append_time: bool = False,
     transactional: bool = False,
@@ -81,8 +83,8 @@ def encode_batch(
             base_timestamp,
             max_timestamp,
             producer_id,
-            0 if producer_id >= 0 else -1,
-            0 if producer_id >= 0 else -1,
+            epoch if producer_id >= 0 else -1,
+            sequence if producer_id >= 0 else -1,
             len(entries) if count is None else count,
         )
         + body

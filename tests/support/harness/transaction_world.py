@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Callable
 
 from kio.schema.errors import ErrorCode as E
 
 from headrace._machines.produce.idempotence import ProducerIdentity
-from headrace._machines.produce.transaction import NextStep, TransactionManager, TransactionState
+from headrace._machines.produce.open_transaction import TransactionDescription
+from headrace._machines.produce.transaction import TransactionManager
 from headrace._machines.produce.transaction_errors import ErrorEffect, TransactionApi, effect_of
 from headrace._machines.produce.transaction_requests import TransactionRequest
+from headrace._machines.produce.transaction_states import NextStep, TransactionState
 from headrace._protocol.codes import kafka_error
 from headrace.errors import HeadraceError, NetworkError, RequestTimeoutError, TransactionError, TransactionFatalError
 from headrace.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from support.harness.transactional_id import NOBODY, TransactionalId
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 OFFSETS = TopicPartition("offsets of the group", 0)  # also a log, whose records are transaction numbers
@@ -49,104 +53,37 @@ class Log:
 class Coordinator:
     """The coordinator of one transactional id, with the logs."""
 
-    def __init__(self, last_epoch: int) -> None:
-        self.last_epoch = last_epoch
-        self.state = "Empty"
-        self.current = ProducerIdentity(0, -1)
-        self.previous: ProducerIdentity | None = None
-        self.marker = self.current
-        self.partitions: set[TopicPartition] = set()
-        self.version = 0  # of the transaction's requests, which must not mix versions
+    def __init__(self, largest_epoch: int, version: Callable[[], int]) -> None:
+        self.id = TransactionalId(itertools.count().__next__, largest_epoch, version)
         self.logs = {tp: Log() for tp in (*PARTITIONS, OFFSETS)}
 
-    def _bump(self) -> None:
-        self.previous = self.current
-        pid, epoch = self.current
-        self.current = ProducerIdentity(pid, epoch + 1) if epoch < self.last_epoch else ProducerIdentity(pid + 1, 0)
-
-    def _prepare(self, result: str, *, bumps: bool) -> None:
-        # The marker's epoch fences late batches. It belongs to the old producer id, even if a new id follows.
-        pid, epoch = self.current
-        self.marker = ProducerIdentity(pid, epoch + 1) if bumps else self.current
-        self.state = f"Prepare{result}"
-        if bumps:
-            self._bump()
+    @property
+    def current(self) -> ProducerIdentity:
+        return self.id.current
 
     def complete(self) -> None:
         """Write the markers."""
-        if self.state.startswith("Prepare"):
-            for tp in self.partitions:
-                self.logs[tp].end(self.marker, self.state == "PrepareCommit")
-            self.state = self.state.replace("Prepare", "Complete")
-            self.partitions = set()
-            self.version = 0
+        if self.id.is_completing:
+            for tp in self.id.places:
+                self.logs[tp].end(self.id.current, self.id.commits)
+            self.id.complete()
 
     def time_out(self) -> bool:
-        if self.state != "Ongoing":
+        if not self.id.is_open:
             return False
-        self._prepare("Abort", bumps=True)
+        self.id.fence()
         return True
-
-    def init(self, identity: ProducerIdentity) -> tuple[int, ProducerIdentity | None]:
-        is_retry = identity == self.previous and self.state != "Ongoing"
-        if identity.producer_id >= 0 and identity != self.current and not is_retry:
-            return E.producer_fenced, None
-        if self.state.startswith("Prepare"):
-            return E.concurrent_transactions, None
-        if is_retry:
-            self.state = "Empty"
-            return E.none, self.current
-        if self.state == "Ongoing":
-            self._prepare("Abort", bumps=True)
-            return E.concurrent_transactions, None
-        self._bump()
-        if identity.producer_id < 0:
-            self.previous = None  # a new producer: the previous one cannot claim this as its own retry
-        self.state = "Empty"
-        return E.none, self.current
-
-    def add(self, identity: ProducerIdentity, tp: TopicPartition, version: int) -> int:
-        if identity.producer_id != self.current.producer_id and identity != self.previous:
-            return E.invalid_producer_id_mapping
-        if identity != self.current:
-            return E.invalid_producer_epoch if version == 2 else E.producer_fenced
-        if self.state.startswith("Prepare"):
-            return E.concurrent_transactions
-        assert self.version in (0, version), "requests of both versions in one transaction"
-        self.state, self.version = "Ongoing", version
-        self.partitions.add(tp)
-        return E.none
 
     def append(self, identity: ProducerIdentity, tp: TopicPartition, record: str, version: int) -> int:
         if identity < self.logs[tp].identity:
             return E.invalid_producer_epoch
-        if version == 2:
-            code = self.add(identity, tp, version)
-            if code != E.none:
-                return E.invalid_producer_epoch if code == E.invalid_producer_id_mapping else code
-        elif identity != self.current or self.state != "Ongoing" or tp not in self.partitions:
-            return E.transaction_abortable
+        code = self.id.add(identity, [tp], version) if version == 2 else self.id.verify(identity, tp)
+        if code != E.none:
+            return E.invalid_producer_epoch if code == E.producer_fenced else code
         return self.logs[tp].append(identity, record)
 
-    def end(self, identity: ProducerIdentity, commits: bool, version: int) -> tuple[int, ProducerIdentity | None]:
-        result = "Commit" if commits else "Abort"
-        is_current, is_previous = identity == self.current, version == 5 and identity == self.previous
-        if self.state == "Ongoing" and is_current:
-            assert self.version == (2 if version == 5 else 1), "EndTxn of the other version"
-            self._prepare(result, bumps=version == 5)
-        elif self.state.startswith("Prepare") and (is_previous or (is_current and version < 5)):
-            return (E.concurrent_transactions if self.state.endswith(result) else E.invalid_txn_state), None
-        elif self.state.startswith("Complete") and (is_previous or (is_current and version < 5)):
-            if not self.state.endswith(result):
-                return E.invalid_txn_state, None
-        elif is_current and version == 5 and not commits and not self.state.startswith("Prepare"):
-            self._bump()
-            self.state = "CompleteAbort"
-        elif is_current and not self.state.startswith("Prepare"):
-            return E.invalid_txn_state, None
-        else:
-            return E.producer_fenced, None
-        return E.none, self.current if version == 5 else None
+    def describe(self) -> TransactionDescription:
+        return TransactionDescription(self.id.state, *self.id.current, -1, 60_000)
 
 
 def error_of(call: Callable[[], None]) -> TransactionError | None:
@@ -178,10 +115,18 @@ class Transaction:
         self.result = "unknown" if self.is_commit_lost else "aborted"
 
 
+@dataclasses.dataclass
+class Rival:
+    """A newer producer with the same transactional id."""
+
+    identity: ProducerIdentity
+    version: int
+
+
 class World:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
-        self.coordinator = Coordinator(self.dice.choice([3, 30000, 30000]))
+        self.coordinator = Coordinator(self.dice.choice([3, 30000, 30000]), lambda: self.version)
         self.version = self.dice.choice([1, 2])
         self.is_upgraded = self.dice.random() < 0.5  # at some point
         self.manager = TransactionManager("id", 60_000)
@@ -198,6 +143,8 @@ class World:
         self.lateness = self.dice.choice([0.2, 0.02])  # the rate at which late requests arrive
         self.is_calm = False
         self.is_fenced = False
+        self.rival: Rival | None = None
+        self.is_described = False  # since the last InitProducerId, and nobody else had an open transaction
         self.is_add_lost = False
         self.is_dead = False
 
@@ -210,7 +157,7 @@ class World:
 
     def step(self) -> None:
         actions = [self.use, self.use, self.send, self.send, self.ask, self.carry, self.carry, self.produce_answer]
-        rare = [self.expire, self.move, self.time_out, self.fence, self.upgrade]
+        rare = [self.expire, self.move, self.time_out, self.fence, self.compete, self.upgrade]
         if self.chance(0.12):
             self.dice.choice(rare)()
         elif self.chance(self.lateness):
@@ -366,8 +313,12 @@ class World:
             return
         self.request = None
         fate = self.fate()
+        if request.api is TransactionApi.DESCRIBE:
+            self.describe(request, fate)
+            return
         # With version 1, the coordinator cannot know which transaction a late EndTxn belongs to.
         if fate < 0.1 and self.may_be_late(request):
+            self.is_described = False
             self.late.append((request, request.versions.highest))
             step = self.manager.failed(request, RequestTimeoutError("late"))
         elif fate < 0.15:
@@ -389,6 +340,27 @@ class World:
             place = "transaction" if request.group is None else "group"
             self.found[place] = self.places[place]
 
+    def describe(self, request: TransactionRequest, fate: float) -> None:
+        if fate < 0.25:
+            self.manager.failed(request, NetworkError("lost"))
+        elif self.found["transaction"] != self.places["transaction"]:
+            self.manager.answered_description(request, E.not_coordinator, None)
+            self.found["transaction"] = self.places["transaction"]
+        else:
+            self.is_described = not self.is_rival_open
+            self.manager.answered_description(request, E.none, self.coordinator.describe())
+
+    @property
+    def is_rival_open(self) -> bool:
+        found = self.coordinator.id
+        return self.rival is not None and found.is_open and found.current == self.rival.identity
+
+    def check_init(self, identity: ProducerIdentity) -> None:
+        """Between the description and the request, another producer may have begun a transaction."""
+        is_safe = identity.producer_id < 0 or self.is_described or not self.is_rival_open
+        assert is_safe, "a fenced producer aborts the transaction of its successor"
+        self.is_described = False
+
     def may_be_late(self, request: TransactionRequest) -> bool:
         return request.api is TransactionApi.INIT_PRODUCER_ID or request.versions.lowest == 5
 
@@ -404,13 +376,16 @@ class World:
         if api is TransactionApi.INIT_PRODUCER_ID:
             if is_faulty and self.chance(0.05):
                 return E.transactional_id_authorization_failed, None
-            return coordinator.init(identity)
-        if api is TransactionApi.END:
-            if is_faulty and fields["committed"] and coordinator.state == "Ongoing" and self.chance(0.05):
-                return E.transaction_abortable, None
-            code, following = coordinator.end(identity, fields["committed"], request.versions.highest)
-            assert not (self.is_fenced and fields["committed"] and code == E.none), "a fenced producer commits"
+            self.check_init(identity)
+            code, following = coordinator.id.init(identity)
             return code, following
+        if api is TransactionApi.END:
+            if is_faulty and fields["committed"] and coordinator.id.is_open and self.chance(0.05):
+                return E.transaction_abortable, None
+            raises_epoch = request.versions.highest == 5
+            code, following = coordinator.id.end(identity, commits=fields["committed"], raises_epoch=raises_epoch)
+            assert not (self.is_fenced and fields["committed"] and code == E.none), "a fenced producer commits"
+            return code, following if raises_epoch else None
         if is_faulty and self.chance(0.05):
             if self.is_add_lost:
                 self.excuses.add("a partition was rejected after an earlier request was lost")
@@ -420,7 +395,7 @@ class World:
             number = fields["topics"][0]["partitions"][0]["committed_offset"]
             return coordinator.append(identity, OFFSETS, f"offset {number}", version), None
         partitions = request.partitions or {OFFSETS}
-        return max(coordinator.add(identity, tp, 1) for tp in partitions), None
+        return coordinator.id.add(identity, list(partitions), 1), None
 
     # -- rare events ---------------------------------------------------------------------------------------------
 
@@ -431,8 +406,10 @@ class World:
                 self.produce(what, version)
             elif isinstance(what, TransactionRequest):
                 before = self.coordinator.current
+                self.is_described = True
                 self.handle(what, is_faulty=False)
-                if what.fields["producer_id"] == -1 and before != self.coordinator.current:
+                is_init = what.api is TransactionApi.INIT_PRODUCER_ID
+                if is_init and before != self.coordinator.current:
                     self.excuses.add("fenced by its own late InitProducerId")
                 elif self.manager.state in (S.ABORTABLE_ERROR, S.ABORTING) and before != self.coordinator.current:
                     self.excuses.add("a late commit arrived before the abort")
@@ -448,8 +425,23 @@ class World:
         """Start another producer with the same transactional id."""
         if self.dice.random() < 0.2:
             self.excuses.add("fenced")
-            code, _ = self.coordinator.init(ProducerIdentity(-1, -1))
-            self.is_fenced |= code == E.none and self.manager.identity is not None
+            code, identity = self.coordinator.id.init(NOBODY)
+            if code == E.none:
+                self.is_fenced |= self.manager.identity is not None
+                self.rival = Rival(identity, self.version)
+
+    def compete(self) -> None:
+        """The other producer begins or ends a transaction."""
+        rival, found = self.rival, self.coordinator.id
+        if rival is None or found.current != rival.identity or found.is_completing:
+            return
+        if found.is_open:
+            code, identity = found.end(rival.identity, commits=True, raises_epoch=rival.version == 2)
+            assert code == E.none
+            if rival.version == 2:
+                rival.identity = identity
+        else:
+            found.add(rival.identity, [PARTITIONS[0]], rival.version)
 
     def upgrade(self) -> None:
         if self.is_upgraded:
@@ -464,7 +456,7 @@ class World:
             assert seen in (set(), transaction.records), f"a part of transaction {transaction.number} is visible"
             if transaction.result in ("open", "aborted"):
                 assert not seen, f"transaction {transaction.number} is {transaction.result}, but visible"
-            is_settled = not self.coordinator.state.startswith("Prepare")
+            is_settled = not self.coordinator.id.is_completing
             if transaction.result == "committed" and is_settled:
                 assert seen == transaction.records, f"transaction {transaction.number} is lost"
 

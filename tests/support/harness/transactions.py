@@ -8,9 +8,11 @@ import pytest
 from kio.schema.errors import ErrorCode as E
 
 from headrace._machines.produce.idempotence import ProducerIdentity
-from headrace._machines.produce.transaction import NextStep, TransactionManager, TransactionState
+from headrace._machines.produce.open_transaction import TransactionDescription
+from headrace._machines.produce.transaction import TransactionManager
 from headrace._machines.produce.transaction_errors import TransactionApi
 from headrace._machines.produce.transaction_requests import TransactionRequest
+from headrace._machines.produce.transaction_states import NextStep, TransactionState
 from headrace._protocol.codes import kafka_error
 from headrace.errors import (
     RequestTimeoutError,
@@ -32,6 +34,18 @@ def take(manager: TransactionManager, api: TransactionApi, unanswered: int = 0) 
     assert request.api is api
     assert manager.take_request(unanswered) is None, "one request is in flight at a time"
     return request
+
+
+def describe(manager: TransactionManager, state: str, identity: ProducerIdentity | None = None) -> NextStep:
+    """Answer DescribeTransactions with this state, and the manager's identity or another one."""
+    found = TransactionDescription(state, *(identity or manager.identity or FIRST), -1, 60_000)
+    return manager.answered_description(take(manager, A.DESCRIBE), E.none, found)
+
+
+def take_init(manager: TransactionManager) -> TransactionRequest:
+    """InitProducerId with an identity, which follows a description of the transactional id."""
+    assert describe(manager, "Empty") is NextStep.CONTINUE
+    return take(manager, A.INIT_PRODUCER_ID)
 
 
 def is_quiet(manager: TransactionManager, unanswered: int = 0) -> bool:
@@ -137,4 +151,4 @@ def answer(manager: TransactionManager, request: TransactionRequest, code: int) 
     return manager.answered(request, code)
 
 
-REQUESTS = list(A)[1:]
+REQUESTS = [each for each in A if each not in (A.PRODUCE, A.DESCRIBE)]

@@ -8,13 +8,11 @@ import pytest
 from kio.schema.errors import ErrorCode as E
 
 from headrace._machines.produce.idempotence import ProducerIdentity
-from headrace._machines.produce.transaction import NextStep, TransactionManager
+from headrace._machines.produce.transaction import TransactionManager
 from headrace._machines.produce.transaction_errors import TransactionApi
+from headrace._machines.produce.transaction_states import NextStep
 from headrace._protocol.messages import Api, encode_request
-from headrace.errors import (
-    NetworkError,
-    ProducerFencedError,
-)
+from headrace.errors import NetworkError
 from headrace.types import OffsetAndMetadata
 from support.harness.transactions import (
     CALLS,
@@ -35,6 +33,7 @@ from support.harness.transactions import (
     is_quiet,
     ready,
     take,
+    take_init,
     waiting,
 )
 
@@ -179,7 +178,7 @@ def test_an_upgrade_of_the_cluster_takes_effect_with_a_new_epoch_before_the_next
     manager.begin(2)
     manager.add_partition(T0)
     assert not manager.may_send(T0)
-    request = take(manager, A.INIT_PRODUCER_ID, 1)
+    request = take_init(manager)
     assert (request.fields["producer_id"], request.fields["producer_epoch"]) == FIRST
     manager.answered(request, E.none, ProducerIdentity(7, 1))
     assert manager.may_send(T0)
@@ -193,9 +192,9 @@ def test_an_upgrade_whose_new_epoch_is_unknown_aborts_without_end_txn() -> None:
     manager.end_call()
     manager.begin(2)
     manager.add_partition(T0)
-    manager.failed(take(manager, A.INIT_PRODUCER_ID, 1), NetworkError("lost"))
+    manager.failed(take_init(manager), NetworkError("lost"))
     manager.abort()
-    request = take(manager, A.INIT_PRODUCER_ID)
+    request = take_init(manager)
     assert request.fields["producer_epoch"] == 0
     manager.answered(request, E.none, ProducerIdentity(7, 1))
     manager.end_call()
@@ -225,7 +224,7 @@ def test_version_1_raises_its_epoch_if_a_batch_is_lost_during_an_abort() -> None
     manager.batch_failed(FIRST, TIMEOUT)
     assert manager.state is S.ABORTING
     manager.answered(take(manager, A.END), E.none)
-    assert take(manager, A.INIT_PRODUCER_ID).fields["producer_id"] == 7
+    assert take_init(manager).fields["producer_id"] == 7
 
 
 def test_version_1_keeps_its_epoch_if_an_abort_drops_a_batch_that_was_never_sent() -> None:
@@ -242,7 +241,7 @@ def test_version_1_raises_its_epoch_if_offsets_may_still_arrive_after_the_abort(
     manager.failed(take(manager, A.COMMIT_OFFSETS), NetworkError("lost"))
     manager.abort()
     manager.answered(take(manager, A.END), E.none)
-    take(manager, A.INIT_PRODUCER_ID)
+    take_init(manager)
 
 
 def test_version_2_needs_no_init_producer_id_after_an_error() -> None:
@@ -251,24 +250,6 @@ def test_version_2_needs_no_init_producer_id_after_an_error() -> None:
     manager.answered(take(manager, A.END), E.none, ProducerIdentity(7, 1))
     assert manager.state is S.READY
     assert is_quiet(manager)
-
-
-@pytest.mark.parametrize("is_fenced", [True, False])
-def test_init_producer_id_tells_whether_a_refused_abort_was_too_early_or_fenced(is_fenced: bool) -> None:
-    manager = aborting()
-    assert manager.answered(take(manager, A.END), E.producer_fenced) is NextStep.RETRY
-    request = take(manager, A.INIT_PRODUCER_ID)
-    assert (request.fields["producer_id"], request.fields["producer_epoch"]) == FIRST
-    assert manager.answered(request, E.concurrent_transactions) is NextStep.RETRY
-    request = take(manager, A.INIT_PRODUCER_ID)
-    if is_fenced:
-        manager.answered(request, E.producer_fenced)
-        with pytest.raises(ProducerFencedError):
-            manager.end_call()
-    else:
-        manager.answered(request, E.none, ProducerIdentity(7, 1))
-        manager.end_call()
-        assert manager.state is S.READY
 
 
 def test_version_1_is_fenced_if_its_abort_is_refused() -> None:
@@ -290,7 +271,7 @@ def test_version_1_asks_again_whether_there_is_a_transaction_before_it_is_aborte
     if added:
         take(manager, A.END)
     else:
-        assert take(manager, A.INIT_PRODUCER_ID).fields["producer_id"] == 7, "a new epoch aborts any open transaction"
+        assert take_init(manager).fields["producer_id"] == 7, "a new epoch aborts any open transaction"
 
 
 def test_version_1_does_not_repeat_a_refused_addition_before_an_abort() -> None:

@@ -6,8 +6,8 @@ import pytest
 from kio.schema.errors import ErrorCode as E
 
 from headrace._machines.produce.idempotence import ProducerIdentity
-from headrace._machines.produce.transaction import NextStep
 from headrace._machines.produce.transaction_errors import TransactionApi
+from headrace._machines.produce.transaction_states import NextStep
 from headrace.errors import (
     HeadraceError,
     NetworkError,
@@ -31,6 +31,7 @@ from support.harness.transactions import (
     is_quiet,
     not_initialized,
     take,
+    take_init,
     waiting,
 )
 
@@ -150,8 +151,8 @@ def test_an_abort_can_be_called_again_after_the_new_epoch_was_denied() -> None:
     manager = abortable(version=1)
     manager.abort()
     manager.answered(take(manager, A.END), E.none)
-    manager.answered(take(manager, A.INIT_PRODUCER_ID), E.transactional_id_authorization_failed)
+    manager.answered(take_init(manager), E.transactional_id_authorization_failed)
     with pytest.raises(TransactionAbortableError):
         manager.end_call()
     manager.abort()
-    assert take(manager, A.INIT_PRODUCER_ID).fields["producer_id"] == 7, "the transaction has ended already"
+    assert take_init(manager).fields["producer_id"] == 7, "the transaction has ended already"

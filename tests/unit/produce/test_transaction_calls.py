@@ -9,7 +9,8 @@ import pytest
 from kio.schema.errors import ErrorCode as E
 
 from headrace._machines.produce.idempotence import ProducerIdentity
-from headrace._machines.produce.transaction import TransactionManager, TransactionState
+from headrace._machines.produce.transaction import TransactionManager
+from headrace._machines.produce.transaction_states import TransactionState
 from headrace._protocol.codes import kafka_error
 from headrace.errors import (
     HeadraceError,
@@ -37,6 +38,7 @@ from support.harness.transactions import (
     not_initialized,
     ready,
     take,
+    take_init,
 )
 
 # -- every state and every call ------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ def test_an_abort_that_timed_out_is_joined_while_the_epoch_is_raised() -> None:
     manager.abort()
     with pytest.raises(StateError, match=r"Call abort\(\) again"):
         manager.init()
-    manager.answered(take(manager, A.INIT_PRODUCER_ID), E.none, ProducerIdentity(7, 1))
+    manager.answered(take_init(manager), E.none, ProducerIdentity(7, 1))
     manager.end_call()
     assert manager.state is S.READY
 

@@ -23,7 +23,7 @@ from headrace.errors import (
     UnsupportedVersionError,
 )
 
-PRODUCE, INIT, ADD, ADD_OFFSETS, OFFSETS, END = TransactionApi
+PRODUCE, INIT, ADD, ADD_OFFSETS, OFFSETS, END, DESCRIBE = TransactionApi
 ALL = tuple(TransactionApi)
 NONE, RETRY, FIND, ABORT, FATAL, FENCED = ErrorEffect
 
@@ -77,7 +77,16 @@ EXPECTED = {
         FENCED: {47, 49, 90},
         FATAL: {-1, 35, 42, 48, 50, 53, 9999},
     },
+    DESCRIBE: {
+        NONE: {0, 105},
+        RETRY: {7, 14},
+        FIND: {15, 16},
+        ABORT: {53},
+        FENCED: set(),
+        FATAL: {-1, 35, 42, 47, 49, 90, 9999},
+    },
 }
+_SUCCESSES = {(PRODUCE, E.duplicate_sequence_number), (DESCRIBE, E.transactional_id_not_found)}
 
 
 @pytest.mark.parametrize("api", ALL, ids=lambda api: api.value)
@@ -90,13 +99,13 @@ def test_an_error_has_its_effect(api: TransactionApi, effect: ErrorEffect) -> No
 @pytest.mark.parametrize("api", ALL, ids=lambda api: api.value)
 def test_every_code_of_kafka_has_an_effect_and_only_none_is_success(api: TransactionApi) -> None:
     for code in E:
-        is_success = code is E.none or (api is PRODUCE and code is E.duplicate_sequence_number)
+        is_success = code is E.none or (api, code) in _SUCCESSES
         assert (effect_of(api, code) is NONE) == is_success
         if code.retriable:
             assert effect_of(api, code) in (RETRY, FIND), code
 
 
-@pytest.mark.parametrize("api", ALL, ids=lambda api: api.value)
+@pytest.mark.parametrize("api", ALL[:-1], ids=lambda api: api.value)
 def test_a_newer_producer_is_told_apart_from_other_fatal_errors(api: TransactionApi) -> None:
     assert effect_of(api, E.producer_fenced) is FENCED
     assert effect_of(api, E.unsupported_version) is FATAL

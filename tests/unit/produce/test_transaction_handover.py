@@ -6,8 +6,9 @@ import pytest
 
 from headrace._machines.produce.idempotence import ProducerIdentity
 from headrace._machines.produce.open_transaction import OpenTransaction, TransactionDescription
-from headrace._machines.produce.transaction import TransactionManager, TransactionState
+from headrace._machines.produce.transaction import TransactionManager
 from headrace._machines.produce.transaction_errors import TransactionApi
+from headrace._machines.produce.transaction_states import TransactionState
 from headrace.errors import NetworkError, StateError, TransactionAbortableError
 from headrace.types import TopicPartition
 

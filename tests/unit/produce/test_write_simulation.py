@@ -10,11 +10,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from headrace._machines.produce.idempotence import PartitionBatches, SentBatch
-from headrace._machines.produce.transaction import NextStep, TransactionManager
+from headrace._machines.produce.transaction import TransactionManager
 from headrace._machines.produce.transaction_errors import TransactionApi
+from headrace._machines.produce.transaction_ownership import Ownership
 from headrace._machines.produce.transaction_requests import TransactionRequest
+from headrace._machines.produce.transaction_states import NextStep
 from headrace._machines.run.outputs import Cut, PendingOutputs
 from headrace.errors import HeadraceError
 from simulation.writing import exactly_once, idempotence, transactions
@@ -91,6 +94,33 @@ def test_a_commit_without_a_response_that_is_not_repeated_is_found(monkeypatch: 
 
     monkeypatch.setattr(TransactionManager, "failed", forgets)
     assert first_violation(transactions.run)
+
+
+def test_a_fenced_producer_that_aborts_the_transaction_of_its_successor_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answered_with_error = TransactionManager._answered_with_error
+
+    def initializes(self: TransactionManager, request: TransactionRequest, code: int, detail: str | None) -> NextStep:
+        if code == ErrorCode.producer_fenced and request.api is TransactionApi.END:
+            self._needs_epoch = True
+            self._complete()
+            return NextStep.RETRY
+        return answered_with_error(self, request, code, detail)
+
+    monkeypatch.setattr(TransactionManager, "_answered_with_error", initializes)
+    monkeypatch.setattr(Ownership, "may_init", lambda self, identity: True)
+    assert "successor" in first_violation(transactions.run)
+
+
+def test_an_abort_that_is_too_early_and_taken_for_a_fenced_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ownership, "refused", lambda self, error: False)
+    assert "without a reason" in first_violation(transactions.run)
+
+
+def test_a_new_producer_id_that_is_used_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ownership, "ended", lambda self, identity, following: None)
+    assert "without a reason" in first_violation(transactions.run)
 
 
 def test_a_commit_before_all_records_are_written_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

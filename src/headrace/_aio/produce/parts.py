@@ -10,7 +10,7 @@ from typing import Any
 
 from ..._arguments import commits_in, short_repr, topic_of
 from ..._machines.produce.open_transaction import OpenTransaction
-from ..._machines.produce.transaction import TransactionState
+from ..._machines.produce.transaction_states import TransactionState
 from ..._record_batch import Delivery, OpenBatches
 from ...config.producer import ProducerConfig
 from ...errors import ClosedError, ConfigError, HeadraceError, RequestTimeoutError

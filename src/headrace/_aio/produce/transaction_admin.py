@@ -41,6 +41,7 @@ from ...errors import HeadraceError, KafkaError, NetworkError, RequestTimeoutErr
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ..group.coordinator import Coordinator, CoordinatorKind
 from ..network.client import Client
+from .transaction_descriptions import description_of
 
 T = TypeVar("T")
 
@@ -184,21 +185,10 @@ class TransactionAdmin:
             try:
                 body = await coordinator.call(DESCRIBE_TRANSACTIONS, {"transactional_ids": (transactional_id,)})
             except HeadraceError as error:
-                return effect_without_answer(TransactionApi.END, error), error
-            state = exactly_one(body.transaction_states, doing)
-            code = state.error_code
-            if code == ErrorCode.transactional_id_not_found:
-                return ErrorEffect.NONE, None
-            if code != NONE:
-                return effect_of(TransactionApi.END, code), kafka_error(code, doing)
-            timeout_ms = round(state.transaction_timeout.total_seconds() * 1000)
-            return ErrorEffect.NONE, TransactionDescription(
-                state.transaction_state,
-                state.producer_id,
-                state.producer_epoch,
-                state.transaction_start_time,
-                timeout_ms,
-            )
+                return effect_without_answer(TransactionApi.DESCRIBE, error), error
+            code, found = description_of(body, doing)
+            effect = effect_of(TransactionApi.DESCRIBE, code)
+            return effect, found if effect is ErrorEffect.NONE else kafka_error(code, doing)
 
         return await self._until_answered(doing, coordinator, attempt)
 

@@ -15,13 +15,15 @@ from typing import Any
 
 from ..._machines.produce.idempotence import ProducerIdentity
 from ..._machines.produce.open_transaction import OpenTransaction
-from ..._machines.produce.transaction import SHORT_BACKOFF, NextStep, TransactionManager, TransactionState
+from ..._machines.produce.transaction import TransactionManager
 from ..._machines.produce.transaction_errors import TransactionApi
 from ..._machines.produce.transaction_requests import TransactionRequest
+from ..._machines.produce.transaction_states import SHORT_BACKOFF, NextStep, TransactionState
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
     END_TXN,
     INIT_PRODUCER_ID,
     TXN_OFFSET_COMMIT,
@@ -32,6 +34,7 @@ from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ..group.coordinator import Coordinator, CoordinatorKind
 from ..network.client import Client
 from .accumulator import Accumulator
+from .transaction_descriptions import description_of
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +44,7 @@ _APIS = {
     TransactionApi.ADD_OFFSETS: ADD_OFFSETS_TO_TXN,
     TransactionApi.COMMIT_OFFSETS: TXN_OFFSET_COMMIT,
     TransactionApi.END: END_TXN,
+    TransactionApi.DESCRIBE: DESCRIBE_TRANSACTIONS,
 }
 _FEATURE = "transaction.version"
 
@@ -262,6 +266,8 @@ class Transactions:
         try:
             api = dataclasses.replace(_APIS[request.api], **request.versions._asdict())
             body = await self._coordinator_of(request).call(api, request.fields)
+            if request.api is TransactionApi.DESCRIBE:
+                return machine.answered_description(request, *description_of(body, request.api.value))
         except HeadraceError as error:
             log.debug("%s failed: %s", request.api.value, error)
             self._last_error = error

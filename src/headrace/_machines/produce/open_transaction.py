@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from .idempotence import ProducerIdentity
+
 NOT_OPEN = {
     ErrorCode.invalid_txn_state,
     ErrorCode.producer_fenced,
@@ -27,6 +29,7 @@ NOT_OPEN = {
 """Errors of EndTxn that mean that there is no such open transaction."""
 
 _OPEN = "Ongoing"
+_COMPLETING = ("PrepareCommit", "PrepareAbort")
 
 
 class OpenTransaction(NamedTuple):
@@ -50,6 +53,15 @@ class TransactionDescription:
     @property
     def is_open(self) -> bool:
         return self.state == _OPEN
+
+    @property
+    def is_completing(self) -> bool:
+        """Whether the end is decided, and markers are missing."""
+        return self.state in _COMPLETING
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.epoch)
 
     def has_open(self, transaction: OpenTransaction) -> bool:
         """Whether exactly this transaction is open, not an earlier or later one of the same transactional id."""

@@ -33,8 +33,8 @@ the same call is allowed: it joins the pending one and gets its result.
   offsets and got no response is repeated before the abort: its response shows whether there is a transaction. If it is
   rejected, InitProducerId replaces EndTxn: it aborts the transaction, if there is one.
 - EndTxn is repeated until there is a response. Only the coordinator knows whether the first one has arrived.
-- With version 2, PRODUCER_FENCED as the response to EndTxn(abort) does not prove a newer producer. The coordinator also
-  sends it while it completes the previous transaction, if no request of this one has arrived. InitProducerId decides.
+- A fenced producer must not harm its successor. DescribeTransactions precedes InitProducerId with an identity, and
+  follows a refusal that may only be too early: `transaction_ownership.py`.
 - Errors: `transaction_errors.py`. The first error that aborts the transaction is kept.
 
 Nothing here waits, sends or reads a clock. The owner locks.
@@ -42,7 +42,6 @@ Nothing here waits, sends or reads a clock. The owner locks.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 
 from kio.schema.errors import ErrorCode
@@ -52,16 +51,14 @@ from ...errors import (
     EncodingError,
     HeadraceError,
     KafkaError,
-    ProducerFencedError,
     ProtocolError,
     StateError,
-    TransactionAbortableError,
     TransactionError,
-    TransactionFatalError,
     UnsupportedVersionError,
 )
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .idempotence import ProducerIdentity
+from .open_transaction import TransactionDescription
 from .transaction_errors import (
     ErrorEffect,
     TransactionApi,
@@ -70,43 +67,11 @@ from .transaction_errors import (
     effect_without_answer,
     worst_of,
 )
+from .transaction_failures import abortable_failure, fatal_failure
 from .transaction_offsets import TransactionOffsets
+from .transaction_ownership import Ownership
 from .transaction_requests import TransactionRequest, TransactionRequests, VersionRange, versions_of
-
-SHORT_BACKOFF = 0.02
-"""Seconds, for `NextStep.RETRY_SOON`."""
-
-
-class TransactionState(enum.Enum):
-    UNINITIALIZED = "uninitialized"
-    INITIALIZING = "initializing"
-    READY = "ready"
-    IN_TRANSACTION = "in transaction"
-    COMMITTING = "committing"
-    ABORTING = "aborting"
-    ABORTABLE_ERROR = "abortable error"
-    FATAL_ERROR = "fatal error"
-
-
-class NextStep(enum.Enum):
-    """What to do before the next `take_request`."""
-
-    CONTINUE = "continue"
-    RETRY = "retry"
-    """Wait for the backoff."""
-    RETRY_SOON = "retry soon"
-    """Wait for `SHORT_BACKOFF`: the coordinator still completes the previous transaction."""
-    FIND_COORDINATOR = "find coordinator"
-    """Wait for the backoff, and find the request's coordinator again."""
-
-
-class PendingCall(enum.Enum):
-    """The user's pending call."""
-
-    INIT = "begin()"
-    COMMIT = "commit()"
-    ABORT = "abort()"
-
+from .transaction_states import NextStep, PendingCall, TransactionState
 
 _State = TransactionState
 _BEGIN = "begin()"
@@ -129,6 +94,7 @@ class TransactionManager:
         """The error that led to ABORTABLE_ERROR or FATAL_ERROR."""
         self._transactional_id = transactional_id
         self._requests = TransactionRequests(transactional_id, timeout_ms, is_two_phase=is_two_phase)
+        self._ownership = Ownership(transactional_id)
         self._call: PendingCall | None = None
         self._in_flight: TransactionRequest | None = None
         self._is_fenced = False
@@ -136,8 +102,9 @@ class TransactionManager:
         self._was_used_by_v1 = False  # the identity of an earlier transaction
         self._version = 1
         self.has_stray_init = False
-        """Whether an InitProducerId without an identity got no response. If it still arrives, it fences this producer
-        and aborts its transaction: the coordinator cannot tell it from one of a newer producer."""
+        """Whether an InitProducerId got no response. If it still arrives, it fences this producer and aborts its
+        transaction: the coordinator cannot tell it from one of a newer producer, and compares no epoch if a transaction
+        is open."""
         self._clear()
 
     def _clear(self) -> None:
@@ -268,7 +235,7 @@ class TransactionManager:
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether batches of the partition can be sent now. Outside of IN_TRANSACTION and COMMITTING they cannot: the
         sender drops them when the transaction is aborted."""
-        return self._is_open and partition in self._added and not self._needs_epoch
+        return self._is_open and partition in self._added and not self._awaits_identity
 
     def batch_failed(self, identity: ProducerIdentity | None, error: HeadraceError) -> None:
         """The sender gives up a batch, for an error of the broker, its delivery timeout, or because the transaction is
@@ -300,24 +267,37 @@ class TransactionManager:
         return self._in_flight
 
     def _next_request(self, unanswered: int) -> TransactionRequest | None:
+        if self._ownership.is_doubtful:
+            return self._requests.describe()
         if self.state in _OPEN and (request := self._next_addition()) is not None:
             return request
         if self.state is _State.ABORTING and not self._is_begun and self._unsure:
             return next(iter(self._unsure.values()))
         if self.state in (_State.COMMITTING, _State.ABORTING) and not unanswered:
-            if self._is_begun and not self._needs_epoch:  # before the new epoch nothing was sent
+            if self._is_begun and not self._awaits_identity:  # before that, nothing was sent
                 assert self.identity is not None
                 self._is_end_sent = True
                 return self._requests.end(self._version, self.identity, commits=self.state is _State.COMMITTING)
             self._complete()
         if self.state is _State.INITIALIZING:
-            return self._requests.init(self.identity)
+            return self._next_init()
         return None
+
+    @property
+    def _awaits_identity(self) -> bool:
+        """Nothing of the transaction can be sent with the current identity."""
+        return self._needs_epoch or self._ownership.awaits_id
+
+    def _next_init(self) -> TransactionRequest:
+        may_init = self._ownership.may_init(self.identity)
+        return self._requests.init(self.identity) if may_init else self._requests.describe()
 
     def _next_addition(self) -> TransactionRequest | None:
         assert self.identity is not None
         if self._needs_epoch:
-            return self._requests.init(self.identity)
+            return self._next_init()
+        if self._ownership.awaits_id:
+            return self._requests.describe() if self._is_begun or self._new or self._offsets else None
         if self._new:
             return self._requests.add_partitions(self.identity, self._new)
         if not self._offsets:
@@ -354,6 +334,10 @@ class TransactionManager:
             if identity is None or identity.producer_id < 0:
                 error = ProtocolError(f"{request.api.value}: the response has no producer id")
                 return self._fail(ErrorEffect.FATAL, error)
+            if is_end and self.identity is not None:
+                self._ownership.ended(self.identity, identity)
+            else:
+                self._ownership.renewed()
             self.identity = identity
             self._needs_epoch = self._was_used_by_v1 = False
         if is_end:
@@ -382,6 +366,28 @@ class TransactionManager:
             self._new -= request.partitions
         return NextStep.CONTINUE
 
+    def answered_description(
+        self, request: TransactionRequest, code: int, found: TransactionDescription | None
+    ) -> NextStep:
+        """The response to DescribeTransactions. `found` is None if the coordinator does not know the id."""
+        if request is not self._in_flight:
+            return NextStep.CONTINUE
+        self._in_flight = None
+        effect = effect_of(request.api, code)
+        if effect is not ErrorEffect.NONE:
+            return self._fail(effect, kafka_error(code, f"{request.api.value} of {self._transactional_id!r}"))
+        return self._described(found)
+
+    def _described(self, found: TransactionDescription | None) -> NextStep:
+        assert self.identity is not None
+        is_repeated = self._ownership.is_doubtful
+        error = self._ownership.described(found, self.identity)
+        if error is not None:
+            return self._fail(ErrorEffect.FENCED, error)
+        if self._ownership.awaits_id:
+            return NextStep.RETRY_SOON
+        return NextStep.RETRY if is_repeated else NextStep.CONTINUE
+
     def _answered_with_error(self, request: TransactionRequest, code: int, detail: str | None) -> NextStep:
         error = kafka_error(code, f"{request.api.value} of {self._transactional_id!r}", detail)
         effect = effect_of(request.api, code)
@@ -389,10 +395,8 @@ class TransactionManager:
             self._lost(request)
         elif effect is ErrorEffect.ABORT and self._unsure.pop(request.api, None) is not None:
             self._is_doubtful = True
-        if code == ErrorCode.producer_fenced and self._may_be_too_early(request):
-            self._needs_epoch = True
-            self._complete()
-            return NextStep.RETRY
+        if self._may_be_too_early(request) and self._ownership.refused(error):
+            return NextStep.CONTINUE
         is_first = request.api in (TransactionApi.ADD_PARTITIONS, TransactionApi.ADD_OFFSETS) and not self._is_begun
         if code == ErrorCode.concurrent_transactions and is_first:
             return NextStep.RETRY_SOON
@@ -410,6 +414,8 @@ class TransactionManager:
         self._in_flight = None
         if not isinstance(error, (KafkaError, EncodingError, UnsupportedVersionError)):
             self._lost(request)
+        if request.api is TransactionApi.DESCRIBE and isinstance(error, UnsupportedVersionError):
+            return self._described(None)
         return self._fail(effect_without_answer(request.api, error), error)
 
     def _lost(self, request: TransactionRequest) -> None:
@@ -420,7 +426,7 @@ class TransactionManager:
             self._offsets.is_unsure = True
         elif request.api is TransactionApi.END:
             self._may_be_committed |= request.fields["committed"]
-        elif request.fields["producer_id"] < 0:
+        elif request.api is TransactionApi.INIT_PRODUCER_ID:
             self.has_stray_init = True
 
     # -- the end, and errors -----------------------------------------------------------------------------------
@@ -458,23 +464,10 @@ class TransactionManager:
 
     def _error(self) -> TransactionError:
         """A new error each time, because an exception collects tracebacks."""
-        made: TransactionError
-        name = f"transactional.id {self._transactional_id!r}"
-        outcome = " It is unknown whether the transaction was committed." if self._may_be_committed else ""
+        name, cause = self._transactional_id, self.cause
         if self.state is _State.ABORTABLE_ERROR:
-            advice = "abort(), then repeat the transaction" if self.identity else "begin() again"
-            made = TransactionAbortableError(f"the transaction of {name} failed: {self.cause}. Call {advice}")
-        elif self._is_fenced:
-            made = ProducerFencedError(
-                f"the producer of {name} is fenced: {self.cause}. Another producer with this id has started, or the "
-                f"transaction exceeded transaction.timeout.ms.{outcome} Close this producer and create a new one"
-            )
-        else:
-            made = TransactionFatalError(
-                f"the producer of {name} cannot continue: {self.cause}.{outcome} Close this producer"
-            )
-        made.__cause__ = self.cause
-        return made
+            return abortable_failure(name, cause, can_abort=self.identity is not None)
+        return fatal_failure(name, cause, is_fenced=self._is_fenced, may_be_committed=self._may_be_committed)
 
     def _joins(self, call: PendingCall) -> bool:
         """Whether the same call is pending."""

@@ -13,6 +13,7 @@
 - A Produce with INVALID_PRODUCER_EPOCH does not prove a newer producer: the transaction may have timed out. The
   response to EndTxn decides.
 - An EndTxn that aborts cannot be followed by another abort, so "abort" is fatal there.
+- DescribeTransactions is sent where only it tells whether this producer is fenced (`transaction_ownership.py`).
 - Responses to AddPartitionsToTxn and TxnOffsetCommit have one error per partition. The worst one counts.
 """
 
@@ -36,6 +37,7 @@ class TransactionApi(enum.Enum):
     ADD_OFFSETS = "AddOffsetsToTxn"
     COMMIT_OFFSETS = "TxnOffsetCommit"
     END = "EndTxn"
+    DESCRIBE = "DescribeTransactions"
 
 
 class ErrorEffect(enum.IntEnum):
@@ -52,34 +54,35 @@ class ErrorEffect(enum.IntEnum):
 _E = ErrorCode
 # fmt: off
 _TABLE = (
-    # error                                     Produce  Init     AddPart. AddOff.  OffsetC. EndTxn
-    (_E.none,                                   "none    none     none     none     none     none"),
-    (_E.duplicate_sequence_number,              "none    -        -        -        -        -"),
-    (_E.coordinator_load_in_progress,           "retry   retry    retry    retry    retry    retry"),
-    (_E.concurrent_transactions,                "retry   retry    retry    retry    retry    retry"),
-    (_E.coordinator_not_available,              "retry   find     find     find     find     find"),
-    (_E.not_coordinator,                        "retry   find     find     find     find     find"),
-    (_E.request_timed_out,                      "retry   retry    retry    retry    find     retry"),
-    (_E.out_of_order_sequence_number,           "abort   -        -        -        -        -"),
-    (_E.invalid_producer_epoch,                 "abort   fenced   fenced   fenced   fenced   fenced"),
-    (_E.producer_fenced,                        "fenced  fenced   fenced   fenced   fenced   fenced"),
-    (_E.invalid_producer_id_mapping,            "fenced  fenced   fenced   fenced   fenced   fenced"),
-    (_E.invalid_txn_state,                      "abort   -        fatal    fatal    fatal    fatal"),
-    (_E.unknown_producer_id,                    "abort   -        abort    abort    -        abort"),
-    (_E.transaction_abortable,                  "abort   abort    abort    abort    abort    abort"),
-    (_E.transactional_id_authorization_failed,  "fatal   abort    fatal    fatal    fatal    fatal"),
-    (_E.cluster_authorization_failed,           "fatal   abort    -        -        -        -"),
-    (_E.topic_authorization_failed,             "abort   -        abort    -        -        -"),
-    (_E.operation_not_attempted,                "-       -        abort    -        -        -"),
-    (_E.group_authorization_failed,             "-       -        abort    abort    abort    -"),
-    (_E.unknown_member_id,                      "-       -        -        -        abort    -"),
-    (_E.illegal_generation,                     "-       -        -        -        abort    -"),
-    (_E.fenced_instance_id,                     "-       -        -        -        abort    -"),
-    (_E.invalid_transaction_timeout,            "fatal   fatal    fatal    fatal    fatal    fatal"),
-    (_E.unsupported_version,                    "fatal   fatal    fatal    fatal    fatal    fatal"),
+    # error                                     Produce  Init     AddPart. AddOff.  OffsetC. EndTxn   Describe
+    (_E.none,                                   "none    none     none     none     none     none     none"),
+    (_E.duplicate_sequence_number,              "none    -        -        -        -        -        -"),
+    (_E.coordinator_load_in_progress,           "retry   retry    retry    retry    retry    retry    retry"),
+    (_E.concurrent_transactions,                "retry   retry    retry    retry    retry    retry    -"),
+    (_E.coordinator_not_available,              "retry   find     find     find     find     find     find"),
+    (_E.not_coordinator,                        "retry   find     find     find     find     find     find"),
+    (_E.request_timed_out,                      "retry   retry    retry    retry    find     retry    retry"),
+    (_E.out_of_order_sequence_number,           "abort   -        -        -        -        -        -"),
+    (_E.invalid_producer_epoch,                 "abort   fenced   fenced   fenced   fenced   fenced   -"),
+    (_E.producer_fenced,                        "fenced  fenced   fenced   fenced   fenced   fenced   -"),
+    (_E.invalid_producer_id_mapping,            "fenced  fenced   fenced   fenced   fenced   fenced   -"),
+    (_E.invalid_txn_state,                      "abort   -        fatal    fatal    fatal    fatal    -"),
+    (_E.unknown_producer_id,                    "abort   -        abort    abort    -        abort    -"),
+    (_E.transaction_abortable,                  "abort   abort    abort    abort    abort    abort    -"),
+    (_E.transactional_id_authorization_failed,  "fatal   abort    fatal    fatal    fatal    fatal    abort"),
+    (_E.cluster_authorization_failed,           "fatal   abort    -        -        -        -        -"),
+    (_E.topic_authorization_failed,             "abort   -        abort    -        -        -        -"),
+    (_E.operation_not_attempted,                "-       -        abort    -        -        -        -"),
+    (_E.group_authorization_failed,             "-       -        abort    abort    abort    -        -"),
+    (_E.unknown_member_id,                      "-       -        -        -        abort    -        -"),
+    (_E.illegal_generation,                     "-       -        -        -        abort    -        -"),
+    (_E.fenced_instance_id,                     "-       -        -        -        abort    -        -"),
+    (_E.transactional_id_not_found,             "-       -        -        -        -        -        none"),
+    (_E.invalid_transaction_timeout,            "fatal   fatal    fatal    fatal    fatal    fatal    -"),
+    (_E.unsupported_version,                    "fatal   fatal    fatal    fatal    fatal    fatal    -"),
     # Other errors. Produce: a record is too large, invalid, or denied.
-    ("retriable",                               "retry   retry    retry    retry    retry    retry"),
-    ("any other",                               "abort   fatal    abort    fatal    fatal    fatal"),
+    ("retriable",                               "retry   retry    retry    retry    retry    retry    retry"),
+    ("any other",                               "abort   fatal    abort    fatal    fatal    fatal    fatal"),
 )
 # fmt: on
 
@@ -96,6 +99,7 @@ def _columns() -> dict[TransactionApi, dict[ErrorCode | str, ErrorEffect]]:
 
 
 _EFFECTS = _columns()
+_ADDITIONS = (TransactionApi.ADD_PARTITIONS, TransactionApi.ADD_OFFSETS, TransactionApi.COMMIT_OFFSETS)
 
 
 def effect_of(api: TransactionApi, code: int) -> ErrorEffect:
@@ -124,7 +128,7 @@ def effect_without_answer(api: TransactionApi, error: HeadraceError) -> ErrorEff
         return effect if effect is not ErrorEffect.NONE else ErrorEffect.FATAL
     if error.retriable:
         return ErrorEffect.FIND
-    if isinstance(error, EncodingError) and api not in (TransactionApi.INIT_PRODUCER_ID, TransactionApi.END):
+    if isinstance(error, EncodingError) and api in _ADDITIONS:
         return ErrorEffect.ABORT
     return ErrorEffect.FATAL
 

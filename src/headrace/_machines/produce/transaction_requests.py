@@ -4,6 +4,8 @@
     1 (or unknown)       9-11     3                   3-4              3-4              3-4     4-5
     2                    12-13    not sent            not sent         5                5       4-5
 
+DescribeTransactions has one version.
+
 With version 2 Produce and TxnOffsetCommit add their partition to the transaction, and EndTxn ends the epoch. The two
 rows must not be mixed within a transaction: after Produce 12 and EndTxn 4 the epoch stays the same, so a late Produce
 opens a transaction that is never ended.
@@ -34,12 +36,14 @@ _VERSIONS = {
         TransactionApi.ADD_OFFSETS: VersionRange(3, 4),
         TransactionApi.COMMIT_OFFSETS: VersionRange(3, 4),
         TransactionApi.END: VersionRange(3, 4),
+        TransactionApi.DESCRIBE: VersionRange(0, 0),
     },
     2: {
         TransactionApi.PRODUCE: VersionRange(12, 13),
         TransactionApi.INIT_PRODUCER_ID: VersionRange(4, 5),
         TransactionApi.COMMIT_OFFSETS: VersionRange(5, 5),
         TransactionApi.END: VersionRange(5, 5),
+        TransactionApi.DESCRIBE: VersionRange(0, 0),
     },
 }
 
@@ -131,6 +135,10 @@ class TransactionRequests:
     def end(self, version: int, identity: ProducerIdentity, *, commits: bool) -> TransactionRequest:
         api = TransactionApi.END
         return TransactionRequest(api, versions_of(version, api), {**self._fields(identity), "committed": commits})
+
+    def describe(self) -> TransactionRequest:
+        api = TransactionApi.DESCRIBE
+        return TransactionRequest(api, versions_of(2, api), {"transactional_ids": (self._transactional_id,)})
 
     def _fields(self, identity: ProducerIdentity) -> dict[str, Any]:
         return {
