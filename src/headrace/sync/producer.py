@@ -14,12 +14,13 @@ from .._aio.lifecycle import THREAD_END
 from .._aio.produce.arguments import headers_of, timestamp_of
 from .._aio.produce.bulk import Deliveries, arguments_of
 from .._aio.produce.columns import BlockingCall, FlagWait, send_columns
+from .._aio.produce.parts import SendAttempt
 from .._aio.produce.producer import AsyncProducer, Bytes, Headers, parts_of
 from .._arguments import optional_seconds_of, partition_number_of, topic_of
 from .._format import Format
 from .._record_batch import Delivery
 from ..errors import HeadraceError, ProducerFencedError, RequestTimeoutError
-from ..types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicPartition
+from ..types import GroupMetadata, OffsetAndMetadata, PartitionInfo, ProducerRecord, TopicPartition
 from .threaded import documented_as
 
 
@@ -66,7 +67,12 @@ class Producer:
             delivery = open_batches.append(value, key, headers, timestamp, partition)
             if delivery is not None:
                 return delivery
-        attempt = self._parts.attempt(topic, value, key, headers, timestamp, partition)
+        return self._wait(self._parts.attempt(topic, value, key, headers, timestamp, partition))
+
+    def _send_within(self, record: ProducerRecord, *, timeout: float) -> Delivery:
+        return self._wait(self._parts.attempt_of(record, timeout))
+
+    def _wait(self, attempt: SendAttempt) -> Delivery:
         try:
             while isinstance(found := attempt.step(), Flag):
                 while not found.wait(min(SHORT_SLEEP, attempt.seconds_left)):

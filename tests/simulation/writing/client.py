@@ -15,7 +15,7 @@ from headrace._machines.produce.open_transaction import OpenTransaction
 from headrace._record_batch import Delivery
 from headrace.config.producer import ProducerConfig
 from headrace.errors import RequestTimeoutError
-from headrace.types import GroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
+from headrace.types import GroupMetadata, OffsetAndMetadata, ProducerRecord, RecordMetadata, TopicPartition
 
 from .connections import Network
 
@@ -43,10 +43,16 @@ class SimulatedProducer:
         return found
 
     async def send(
-        self, topic: str, value: bytes | None, key: bytes | None = None, *, partition: int | None = None
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timeout: float | None = None,
     ) -> Delivery:
         since = self.accumulator.metadata_version
-        deadline = asyncio.get_running_loop().time() + self._block
+        deadline = asyncio.get_running_loop().time() + (self._block if timeout is None else timeout)
         while isinstance(found := self.accumulator.append(topic, value, key, None, 1, partition, since), Flag):
             try:
                 async with asyncio.timeout_at(deadline):
@@ -54,6 +60,11 @@ class SimulatedProducer:
             except TimeoutError:
                 raise RequestTimeoutError("send") from None
         return found
+
+    async def _send_within(self, record: ProducerRecord, timeout: float) -> Delivery:
+        assert record.value is None or isinstance(record.value, bytes)
+        assert record.key is None or isinstance(record.key, bytes)
+        return await self.send(record.topic, record.value, record.key, partition=record.partition, timeout=timeout)
 
     async def result(self, delivery: Delivery) -> RecordMetadata:
         return await self.accumulator.waiting.wait(delivery)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ TP = TopicPartition("in", 0)
 OUTPUT = ProducerRecord("out", b"value", b"key", partition=1)
 CUT = Cut({TP: 7}, [OUTPUT])
 INIT = ["_settle", "init_transactions"]
-ALL = ["begin", "send", "send_offsets", "commit"]
+SEND = "_send_within"
+ALL = ["begin", SEND, "send_offsets", "commit"]
 
 
 class Trial:
@@ -36,6 +38,7 @@ class Trial:
         self.failures = failures
         self.calls: list[str] = []
         self.timeouts: list[float] = []
+        self.sent: list[ProducerRecord] = []  # also those of calls that failed
         self.committed: list[Cut[ProducerRecord]] = []
         group = GroupMetadata("g", 1, "member")
         self.commits = TransactionalCommits(None, lambda: cut, self.committed.append, lambda: group)
@@ -53,7 +56,8 @@ class Trial:
             except StopIteration:
                 return self.calls[before:]
             self.calls.append(call.method)
-            self.timeouts += [call.keywords["timeout"]] if call.method != "send" else []
+            self.sent += call.arguments if call.method == SEND else ()
+            self.timeouts.append(call.keywords["timeout"])
             failure = self.failures.pop(call.method, None)
 
 
@@ -121,7 +125,7 @@ def test_nothing_is_begun_without_new_offsets() -> None:
     assert Trial(Cut({}, [])).commit() == []
 
 
-@pytest.mark.parametrize("call", ["send", "send_offsets", "commit"])
+@pytest.mark.parametrize("call", [SEND, "send_offsets", "commit"])
 def test_a_transaction_that_failed_for_a_rebalance_is_aborted_and_repeated(call: str) -> None:
     trial = Trial(**{call: abortable(ErrorCode.illegal_generation)})
     assert trial.commit() == [*ALL[: ALL.index(call) + 1], "abort"]
@@ -151,18 +155,58 @@ def test_a_call_that_timed_out_is_repeated(call: str, again: list[str]) -> None:
     assert trial.committed == [CUT] * again.count("commit")
 
 
-def test_an_output_that_could_not_be_sent_in_time_aborts_the_transaction() -> None:
-    """Nobody knows which outputs were sent."""
-    trial = Trial(send=RequestTimeoutError("no metadata"))
-    assert trial.commit() == ["begin", "send", "abort"]
-    assert trial.commit() == ALL
+def test_an_output_that_could_not_be_sent_in_time_is_sent_first_in_the_next_attempt() -> None:
+    outputs = [ProducerRecord("out", b"first"), ProducerRecord("missing", b"second"), ProducerRecord("out", b"third")]
+    trial = Trial(Cut({TP: 7}, outputs))
+    trial.failures["begin"] = RequestTimeoutError("late")
+    trial.commit()
+    steps = trial.commits.steps()
+    assert [next(steps).method for _ in range(3)] == ["begin", SEND, SEND]
+    with contextlib.suppress(StopIteration):
+        steps.throw(RequestTimeoutError("topic missing is not there yet"))
+    assert trial.commits.is_stalled
+    assert trial.commit() == [SEND, SEND, "send_offsets", "commit"]
+    assert trial.sent == outputs[1:]
+    assert len(trial.committed) == 1
+
+
+def test_a_last_attempt_aborts_a_transaction_whose_outputs_are_not_sent() -> None:
+    trial = Trial(**{SEND: RequestTimeoutError("topic missing is not there yet")})
+    with pytest.raises(RequestTimeoutError, match="topic missing"):
+        trial.commit(is_last=True)
+    assert trial.calls == ["begin", SEND, "abort"]
+    assert trial.timeouts[-1] > 0, "the request has to be sent"
+
+
+def test_outputs_that_are_sent_bit_by_bit_are_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """They exceed buffer.memory."""
+    caplog.set_level(logging.INFO)
+    now = 0.0
+    cut = Cut({TP: 7}, [OUTPUT] * 100)
+    commits = TransactionalCommits(None, lambda: cut, lambda cut: None, lambda: GroupMetadata("g"), lambda: now)
+    commits.is_initialized = True
+    for _ in range(40):
+        steps = commits.steps()
+        next(steps)
+        next(steps)
+        now += 1.0
+        with contextlib.suppress(StopIteration):
+            steps.throw(RequestTimeoutError("no room for a record"))
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    for _ in range(10):  # no progress
+        steps = commits.steps()
+        next(steps)
+        now += 1.0
+        with contextlib.suppress(StopIteration):
+            steps.throw(RequestTimeoutError("no room for a record to topic out"))
+    assert "topic out" in next(each for each in caplog.records if each.levelno >= logging.WARNING).getMessage()
 
 
 @pytest.mark.parametrize(
     ("call", "error"),  # an interrupted commit is repeated, and not aborted
     [
-        *((call, abortable(ErrorCode.illegal_generation)) for call in ("send", "send_offsets", "commit")),
-        *((call, KeyboardInterrupt()) for call in ("send", "send_offsets")),
+        *((call, abortable(ErrorCode.illegal_generation)) for call in (SEND, "send_offsets", "commit")),
+        *((call, KeyboardInterrupt()) for call in (SEND, "send_offsets")),
     ],
 )
 def test_an_abort_that_timed_out_is_repeated_before_the_next_transaction(call: str, error: BaseException) -> None:
@@ -225,7 +269,7 @@ def test_a_transaction_of_the_user_is_not_aborted(error: Exception) -> None:
     assert trial.calls == ["begin"]
 
 
-@pytest.mark.parametrize("call", ["begin", "send", "send_offsets", "commit"])
+@pytest.mark.parametrize("call", ["begin", SEND, "send_offsets", "commit"])
 def test_a_fenced_producer_ends_run(call: str) -> None:
     trial = Trial(**{call: ProducerFencedError("fenced")})
     with pytest.raises(ProducerFencedError):
@@ -236,13 +280,13 @@ def test_a_fenced_producer_ends_run(call: str) -> None:
 
 @pytest.mark.parametrize("error", [RecordTooLargeError("large"), abortable(ErrorCode.topic_authorization_failed)])
 def test_an_output_that_can_never_be_written_ends_run(error: Exception) -> None:
-    trial = Trial(send=error)
+    trial = Trial(**{SEND: error})
     with pytest.raises(type(error)):
         trial.commit()
     assert trial.calls[-1] == "abort"
 
 
-@pytest.mark.parametrize("call", ["send", "send_offsets"])
+@pytest.mark.parametrize("call", [SEND, "send_offsets"])
 def test_an_interrupt_aborts_the_transaction(call: str) -> None:
     trial = Trial(**{call: KeyboardInterrupt()})
     with pytest.raises(KeyboardInterrupt):

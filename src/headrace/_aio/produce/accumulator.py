@@ -250,10 +250,10 @@ class Accumulator:
         self.wake()
         return flag
 
-    def timeout_error(self, topic: str, partition: int | None = None) -> HeadraceError:
-        """The error when max.block.ms has passed before the record could be appended. `partition` is its own, if it
-        has one."""
-        limit = f"within max.block.ms={self._config.max_block_ms}"
+    def timeout_error(self, topic: str, partition: int | None, timeout: float | None) -> HeadraceError:
+        """The error when max.block.ms, or the timeout instead, has passed before the record could be appended.
+        `partition` is its own, if it has one."""
+        limit = f"within max.block.ms={self._config.max_block_ms}" if timeout is None else "yet"
         with self.lock:
             is_known = topic in self._topics
             count = len(self._topics[topic].open) if is_known else 0
@@ -267,8 +267,8 @@ class Accumulator:
             )
         if is_known:
             return RequestTimeoutError(
-                f"no room for the record {limit}: buffer.memory={self.memory.limit} is full of records that no broker "
-                f"has acknowledged ({self.silence()})"
+                f"no room for a record to topic {topic} {limit}: buffer.memory={self.memory.limit} is full of records "
+                f"that no broker has acknowledged ({self.silence()})"
             )
         if code is not None:
             return RequestTimeoutError(f"topic {topic} is not there {limit}: {kafka_error(code, 'Metadata')}")

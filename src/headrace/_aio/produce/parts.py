@@ -14,7 +14,7 @@ from ..._machines.produce.transaction_states import TransactionState
 from ..._record_batch import Delivery, OpenBatches
 from ...config.producer import ProducerConfig
 from ...errors import ClosedError, ConfigError, HeadraceError, RequestTimeoutError
-from ...types import GroupMetadata, PartitionInfo
+from ...types import GroupMetadata, PartitionInfo, ProducerRecord
 from .. import telemetry
 from ..callbacks import Callbacks
 from ..clients import add
@@ -22,6 +22,7 @@ from ..flag import Flag
 from ..lifecycle import Lifecycle
 from ..poll_signal import PollSignal
 from .accumulator import Accumulator
+from .arguments import headers_of, timestamp_of
 from .runtime import ProducerRuntime
 from .transactions import Transactions
 
@@ -60,15 +61,21 @@ class ProducerParts:
         headers: list[tuple[str, Any]] | None,
         timestamp: int | None,
         partition: int | None,
+        timeout: float | None = None,
     ) -> SendAttempt:
-        """The slow path for a record that does not fit into an open batch."""
+        """The slow path for a record that does not fit into an open batch. `timeout` replaces max.block.ms."""
         self.guard.check()
         topic_of(topic, "topic")
         self.lifecycle.start()
         if self.telemetry is None or not self.telemetry.traces_records:
-            return SendAttempt(self, (topic, value, key, headers, timestamp, partition))
+            return SendAttempt(self, (topic, value, key, headers, timestamp, partition), timeout)
         sent = self.telemetry.send(topic, value, headers)
-        return TracedSendAttempt(sent, self, (topic, value, key, sent.headers, timestamp, partition))
+        return TracedSendAttempt(sent, self, (topic, value, key, sent.headers, timestamp, partition), timeout)
+
+    def attempt_of(self, record: ProducerRecord, timeout: float) -> SendAttempt:
+        headers = None if record.headers is None else headers_of(record.headers)
+        timestamp = None if record.timestamp is None else timestamp_of(record.timestamp)
+        return self.attempt(record.topic, record.value, record.key, headers, timestamp, record.partition, timeout)
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
@@ -200,13 +207,19 @@ class ProducerParts:
 
 
 class SendAttempt:
-    """One record that waits for metadata or memory, for at most max.block.ms."""
+    """One record that waits for metadata or memory, for at most `timeout` seconds (None: max.block.ms)."""
 
-    def __init__(self, parts: ProducerParts, record: tuple[str, Any, Any, Any, int | None, int | None]) -> None:
+    def __init__(
+        self,
+        parts: ProducerParts,
+        record: tuple[str, Any, Any, Any, int | None, int | None],
+        timeout: float | None,
+    ) -> None:
         self._accumulator = parts.accumulator
         self._record = record
+        self._timeout = timeout
         self._since = self._accumulator.metadata_version
-        self._deadline = time.monotonic() + parts.config.max_block_ms / 1000
+        self._deadline = time.monotonic() + (parts.config.max_block_ms / 1000 if timeout is None else timeout)
 
     def step(self) -> Delivery | Flag:
         """The delivery, or a flag to wait for before the next step."""
@@ -219,7 +232,7 @@ class SendAttempt:
     def check_time(self) -> None:
         if not self.seconds_left:
             topic, *_, partition = self._record
-            raise self._accumulator.timeout_error(topic, partition)
+            raise self._accumulator.timeout_error(topic, partition, self._timeout)
 
     def failed(self, error: BaseException) -> None:
         """send() raises this: its time is up, the record is refused, or the caller was cancelled or interrupted."""

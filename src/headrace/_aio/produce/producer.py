@@ -15,13 +15,13 @@ from ..._format import Format
 from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
 from ...errors import ConfigError, HeadraceError, ProducerFencedError, RequestTimeoutError
-from ...types import GroupMetadata, OffsetAndMetadata, PartitionInfo, TopicPartition
+from ...types import GroupMetadata, OffsetAndMetadata, PartitionInfo, ProducerRecord, TopicPartition
 from ..flag import Flag
 from ..lifecycle import THREAD_END
 from .arguments import headers_of, timestamp_of
 from .bulk import Deliveries, arguments_of
 from .columns import BlockingCall, FlagWait, is_in_memory, send_columns
-from .parts import ProducerParts
+from .parts import ProducerParts, SendAttempt
 
 Bytes = bytes | bytearray | memoryview | str
 Headers = Mapping[str, Bytes | None] | Iterable[tuple[str, Bytes | None]]
@@ -78,7 +78,13 @@ class AsyncProducer:
             delivery = open_batches.append(value, key, headers, timestamp, partition)
             if delivery is not None:
                 return delivery
-        attempt = self._parts.attempt(topic, value, key, headers, timestamp, partition)
+        return await self._wait(self._parts.attempt(topic, value, key, headers, timestamp, partition))
+
+    async def _send_within(self, record: ProducerRecord, *, timeout: float) -> Delivery:
+        """`send`, with a timeout that replaces max.block.ms. After a RequestTimeoutError the record was not sent."""
+        return await self._wait(self._parts.attempt_of(record, timeout))
+
+    async def _wait(self, attempt: SendAttempt) -> Delivery:
         try:
             while isinstance(found := attempt.step(), Flag):
                 with contextlib.suppress(TimeoutError):

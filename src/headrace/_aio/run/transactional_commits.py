@@ -10,12 +10,15 @@
 - A transaction that fails temporarily (after a rebalance or a broker's failure) is aborted, and its records are part of
   the next one, if their partitions are still assigned then. A zombie's transaction fails: its offsets are committed as
   a member of the group, and the group knows its members.
+- An output waits for its topic, or for memory, within the time of the attempt. The next one continues with it: some
+  outputs only fit into memory one after the other, as brokers acknowledge them.
 - An output that cannot be written at all (too large, denied) ends run().
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -37,7 +40,9 @@ from ...types import GroupMetadata, OffsetAndMetadata, ProducerRecord, TopicPart
 log = logging.getLogger(__name__)
 
 _ATTEMPT = 1.0  # seconds; meanwhile run() does not poll
+_WARN_AFTER = 5.0
 _WARN_EVERY = 10.0
+_LAST_ABORT = 1.0  # seconds, when run() ends
 _LAST_ATTEMPTS = 3  # of a transaction that is aborted while run() ends
 # Errors of outputs that are not retriable.
 _HOPELESS = {
@@ -74,6 +79,16 @@ class _Open(NamedTuple):
     """As the member that the records belong to."""
 
 
+@dataclasses.dataclass
+class _Sending:
+    """A transaction whose outputs are being sent."""
+
+    cut: Cut[ProducerRecord]
+    group: GroupMetadata
+    sent: int = 0
+    """The number of outputs that are sent."""
+
+
 class TransactionalCommits:
     """`cut` returns the content of the next transaction, `committed` is called after its success. Both, and the
     generators, belong to the thread that polls."""
@@ -94,6 +109,7 @@ class TransactionalCommits:
         self.is_initialized = False
         self._is_behind = False  # the last attempt has left something to do
         self._is_begun = False
+        self._sending: _Sending | None = None
         self._open: _Open | None = None
         self._unresolved: Cut[ProducerRecord] | None = None  # its commit was called, and has not returned
         self._is_aborting = False  # abort() was called, and has not returned
@@ -118,6 +134,7 @@ class TransactionalCommits:
             return
         until = self._clock() + (_ATTEMPT if timeout is None else timeout)
         self._is_behind = True
+        before = self._count()
         failure: HeadraceError | None = None
         try:
             for _ in range(_LAST_ATTEMPTS if is_last else 1):
@@ -129,8 +146,10 @@ class TransactionalCommits:
         except RequestTimeoutError as error:
             failure = error
         assert failure is not None
+        if self._count() > before:  # outputs that exceed buffer.memory
+            self._since = None
         if is_last:
-            yield from self._give_up(until)
+            yield from self._give_up()
             raise failure
         self._failed(failure)
 
@@ -139,7 +158,7 @@ class TransactionalCommits:
         yield from self._finish_abort(until)
         if not self.is_initialized:
             yield from self._initialize(until)
-        if self._is_begun and self._open is None and self._unresolved is None:  # it was interrupted between two calls
+        if self._is_begun and not (self._sending or self._open or self._unresolved):  # interrupted between two calls
             yield from self._abort_if_begun(until)
         try:
             if self._unresolved is not None:
@@ -174,22 +193,35 @@ class TransactionalCommits:
         self.is_initialized = True
 
     def _send(self, until: float) -> Calls:
-        group = self._group()
-        cut = self._cut()
-        if not cut.offsets:
-            return
+        sending, self._sending = self._sending, None  # an interrupted one is aborted
+        if sending is None:
+            group = self._group()
+            cut = self._cut()
+            if not cut.offsets:
+                return
+            yield from self._begin(until)
+            sending = _Sending(cut, group)
+        try:
+            while sending.sent < len(sending.cut.outputs):
+                output = sending.cut.outputs[sending.sent]
+                yield ProducerCall("_send_within", (output,), self._within(until))
+                sending.sent += 1
+        except RequestTimeoutError:  # it was not sent
+            self._sending = sending
+            raise
+        offsets = {tp: OffsetAndMetadata(offset) for tp, offset in sending.cut.offsets.items()}
+        self._open = _Open(sending.cut, offsets, sending.group)
+
+    def _begin(self, until: float) -> Calls:
         self._is_begun = True  # it may be, if the call is interrupted
         try:
             yield ProducerCall("begin", keywords=self._within(until))
         except HeadraceError:
             self._is_begun = False
             raise
-        try:
-            for record in cut.outputs:
-                yield ProducerCall("send", (record.topic, record.value, record.key), _keywords(record))
-        except RequestTimeoutError as error:  # nobody knows which of them are sent
-            raise TransactionAbortableError(f"an output could not be sent: {error}") from error
-        self._open = _Open(cut, {tp: OffsetAndMetadata(offset) for tp, offset in cut.offsets.items()}, group)
+
+    def _count(self) -> int:
+        return 0 if self._sending is None else self._sending.sent
 
     def _send_offsets(self, transaction: _Open, until: float) -> Calls:
         """It can be repeated: the same offsets are added to the same transaction."""
@@ -220,7 +252,7 @@ class TransactionalCommits:
         log.warning("run(): a transaction was aborted, and is repeated: %s", error)
 
     def _start_abort(self, until: float) -> Calls:
-        self._open, self._is_begun, self._is_aborting = None, False, True
+        self._sending, self._open, self._is_begun, self._is_aborting = None, None, False, True
         yield from self._finish_abort(until)
 
     def _abort_if_begun(self, until: float) -> Calls:
@@ -235,35 +267,30 @@ class TransactionalCommits:
             yield ProducerCall("abort", keywords=self._within(until))
             self._is_aborting = False
 
-    def _give_up(self, until: float) -> Calls:
+    def _give_up(self) -> Calls:
         """The transaction must not stay open: readers would wait for its timeout."""
-        if self._open is not None:
+        if self._sending is not None or self._open is not None:
             try:
-                yield from self._start_abort(until)
+                yield from self._start_abort(self._clock() + _LAST_ABORT)
             except RequestTimeoutError as error:
                 log.warning("run(): the abort of a transaction continues in the background: %s", error)
 
     def _failed(self, error: HeadraceError) -> None:
         now = self._clock()
         if self._since is None:
-            self._since, self._warn_at = now, now + _WARN_EVERY
+            self._since, self._warn_at = now, now + _WARN_AFTER
             log.info("run(): %s", error)
         elif now >= self._warn_at:
             self._warn_at = now + _WARN_EVERY
             log.warning("run() could not write its outputs for %.0f s, and retries: %s", now - self._since, error)
 
     def _succeeded(self) -> None:
-        if self._since is not None and self._clock() >= self._since + _WARN_EVERY:
+        if self._since is not None and self._clock() >= self._since + _WARN_AFTER:
             log.info("run() writes its outputs again, after %.0f s", self._clock() - self._since)
         self._since = None
 
     def _within(self, until: float) -> dict[str, float]:
         return {"timeout": max(0.0, until - self._clock())}
-
-
-def _keywords(record: ProducerRecord) -> dict[str, Any]:
-    found = {"headers": record.headers, "timestamp": record.timestamp, "partition": record.partition}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def outputs_of(result: Any) -> list[ProducerRecord]:
