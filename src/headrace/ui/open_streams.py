@@ -15,7 +15,7 @@ CONFIRMED_FOR = 60.0  # seconds; static/live.js confirms every 20
 
 
 @dataclasses.dataclass(slots=True)
-class _Open:
+class _OpenStream:
     end: Callable[[], None]
     opened: float
     confirmed: float | None = None
@@ -27,7 +27,7 @@ class _Open:
 class OpenStreams:
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenStream] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -44,7 +44,7 @@ class OpenStreams:
                 return False
             *_, oldest = min(silent)
             self._open.pop(oldest).end()
-        self._open[name] = _Open(end, now)
+        self._open[name] = _OpenStream(end, now)
         return True
 
     def confirm(self, name: str, now: float) -> bool:

@@ -240,6 +240,13 @@ def test_every_version_of_the_requests_can_be_written() -> None:
         "resources": [],
         "groups_names": ("g",),
         "group_id": "g",
+        "resource_type_filter": 3,
+        "resource_name_filter": "g",
+        "pattern_type_filter": 3,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
     }
     for api in ADMIN_APIS:
         chosen = {**fields, "groups": [{"group_id": "g", "topics": None}]} if api.key == 90 else fields

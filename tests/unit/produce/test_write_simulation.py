@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 from headrace._machines.produce.idempotence import PartitionBatches, SentBatch
 from headrace._machines.produce.transaction import TransactionManager
 from headrace._machines.produce.transaction_errors import TransactionApi
-from headrace._machines.produce.transaction_ownership import Ownership
+from headrace._machines.produce.transaction_ownership import TransactionOwnership
 from headrace._machines.produce.transaction_requests import TransactionRequest
 from headrace._machines.produce.transaction_states import NextStep
 from headrace._machines.run.outputs import Cut, PendingOutputs
@@ -109,17 +109,17 @@ def test_a_fenced_producer_that_aborts_the_transaction_of_its_successor_is_found
         return answered_with_error(self, request, code, detail)
 
     monkeypatch.setattr(TransactionManager, "_answered_with_error", initializes)
-    monkeypatch.setattr(Ownership, "may_init", lambda self, identity: True)
+    monkeypatch.setattr(TransactionOwnership, "take_init", lambda self, identity: True)
     assert "successor" in first_violation(transactions.run)
 
 
 def test_an_abort_that_is_too_early_and_taken_for_a_fenced_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ownership, "refused", lambda self, error: False)
+    monkeypatch.setattr(TransactionOwnership, "refused", lambda self, error: False)
     assert "without a reason" in first_violation(transactions.run)
 
 
 def test_a_new_producer_id_that_is_used_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ownership, "ended", lambda self, identity, following: None)
+    monkeypatch.setattr(TransactionOwnership, "ended", lambda self, identity, following: None)
     assert "without a reason" in first_violation(transactions.run)
 
 

@@ -15,7 +15,7 @@ from headrace._protocol.codes import kafka_error
 from headrace.spark.sink.protocol import BatchDecision, SinkError, TaskTransaction, encode_decision
 from headrace.spark.sink.verdicts import (
     Batch,
-    Completion,
+    CompletionVerdict,
     FoundDecisions,
     State,
     check_job,
@@ -166,12 +166,12 @@ class TestCompletion:
             assert [ended_state(self.answer(state, commits), commits=commits) for state in after] == after
             verdict = judge_ends(after)
             assert verdict is {
-                frozenset({State.COMMITTED}): Completion.COMPLETE,
-                frozenset({State.ABORTED}): Completion.WITHDRAWN,
-            }.get(frozenset(after), Completion.LOST)
+                frozenset({State.COMMITTED}): CompletionVerdict.COMPLETE,
+                frozenset({State.ABORTED}): CompletionVerdict.WITHDRAWN,
+            }.get(frozenset(after), CompletionVerdict.LOST)
             # Only what ended before its decision was carried out can make the result a loss.
             is_torn_before = State.UNKNOWN in before or {State.COMMITTED, State.ABORTED} <= set(before)
-            assert (verdict is Completion.LOST) == is_torn_before
+            assert (verdict is CompletionVerdict.LOST) == is_torn_before
 
     def description(self, transaction: OpenTransaction, state: State) -> TransactionDescription | None:
         if state is State.UNKNOWN:

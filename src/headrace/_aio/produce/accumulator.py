@@ -250,7 +250,7 @@ class Accumulator:
         self.wake()
         return flag
 
-    def timeout_error(self, topic: str, partition: int | None, timeout: float | None) -> HeadraceError:
+    def timeout_error(self, topic: str, partition: int | None = None, timeout: float | None = None) -> HeadraceError:
         """The error when max.block.ms, or the timeout instead, has passed before the record could be appended.
         `partition` is its own, if it has one."""
         limit = f"within max.block.ms={self._config.max_block_ms}" if timeout is None else "yet"

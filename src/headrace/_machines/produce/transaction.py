@@ -69,7 +69,7 @@ from .transaction_errors import (
 )
 from .transaction_failures import abortable_failure, fatal_failure
 from .transaction_offsets import TransactionOffsets
-from .transaction_ownership import Ownership
+from .transaction_ownership import TransactionOwnership
 from .transaction_requests import TransactionRequest, TransactionRequests, VersionRange, versions_of
 from .transaction_states import NextStep, PendingCall, TransactionState
 
@@ -94,7 +94,7 @@ class TransactionManager:
         """The error that led to ABORTABLE_ERROR or FATAL_ERROR."""
         self._transactional_id = transactional_id
         self._requests = TransactionRequests(transactional_id, timeout_ms, is_two_phase=is_two_phase)
-        self._ownership = Ownership(transactional_id)
+        self._ownership = TransactionOwnership(transactional_id)
         self._call: PendingCall | None = None
         self._in_flight: TransactionRequest | None = None
         self._is_fenced = False
@@ -289,7 +289,7 @@ class TransactionManager:
         return self._needs_epoch or self._ownership.awaits_id
 
     def _next_init(self) -> TransactionRequest:
-        may_init = self._ownership.may_init(self.identity)
+        may_init = self._ownership.take_init(self.identity)
         return self._requests.init(self.identity) if may_init else self._requests.describe()
 
     def _next_addition(self) -> TransactionRequest | None:

@@ -31,7 +31,7 @@ from .idempotence import ProducerIdentity
 from .open_transaction import TransactionDescription
 
 
-class Ownership:
+class TransactionOwnership:
     """Which question is open, and what a description answers."""
 
     def __init__(self, transactional_id: str) -> None:
@@ -57,7 +57,7 @@ class Ownership:
         self._ended = None
         self.awaits_id = False
 
-    def may_init(self, identity: ProducerIdentity | None) -> bool:
+    def take_init(self, identity: ProducerIdentity | None) -> bool:
         """Whether InitProducerId can be sent now; otherwise a description comes first. Each answer is for one request.
         Without an identity, InitProducerId is that of a new producer, which does fence others."""
         allowed, self._may_init = self._may_init or identity is None, False

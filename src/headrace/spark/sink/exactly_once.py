@@ -37,7 +37,7 @@ from .protocol import (
 )
 from .verdicts import (
     Batch,
-    Completion,
+    CompletionVerdict,
     check_job,
     covers,
     ended_state,
@@ -157,9 +157,9 @@ class ExactlyOnceDriver:
         results = self._brokers.end_all([task.transaction for task in decided.transactions], commits=commits)
         ends = {task: ended_state(results[task.transaction], commits=commits) for task in decided.transactions}
         completion = judge_ends(ends.values())
-        if completion is Completion.LOST:
+        if completion is CompletionVerdict.LOST:
             raise LostTransactionsError(lost_text(decided, ends))
-        if completion is Completion.WITHDRAWN:
+        if completion is CompletionVerdict.WITHDRAWN:
             log.warning("Batch %d was decided, but its transactions had ended: it is written again", decided.batch)
             decided = decided.withdrawn()
         else:

@@ -180,7 +180,7 @@ class State(enum.Enum):
     UNKNOWN = enum.auto()
 
 
-class Completion(enum.Enum):
+class CompletionVerdict(enum.Enum):
     COMPLETE = enum.auto()
     WITHDRAWN = enum.auto()
     LOST = enum.auto()
@@ -223,12 +223,12 @@ def should_commit(decided: BatchDecision, described: Mapping[str, TransactionDes
     return State.ABORTED not in states or not states.isdisjoint({State.COMMITTED, State.UNKNOWN})
 
 
-def judge_ends(states: Iterable[State]) -> Completion:
+def judge_ends(states: Iterable[State]) -> CompletionVerdict:
     """What has become of the batch, by the states after EndTxn."""
     found = set(states)
     if found <= {State.COMMITTED}:
-        return Completion.COMPLETE
-    return Completion.WITHDRAWN if found == {State.ABORTED} else Completion.LOST
+        return CompletionVerdict.COMPLETE
+    return CompletionVerdict.WITHDRAWN if found == {State.ABORTED} else CompletionVerdict.LOST
 
 
 def lost_text(decided: BatchDecision, ends: Mapping[TaskTransaction, State]) -> str:
