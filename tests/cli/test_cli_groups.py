@@ -258,7 +258,8 @@ def test_the_decisions_of_a_spark_sink_are_not_moved_and_their_deletion_is_warne
     done = headrace("groups", "delete", "-b", servers, "-g", group, "--dry-run")
     assert (done.code, done.err) == (
         0,
-        f"{group} has the decisions of an exactly-once Spark sink: without them, its query may write a batch twice\n",
+        f"{group} has the decisions of an exactly-once Spark sink: without them, its query stops, or writes a batch "
+        "twice\n",
     )
 
 

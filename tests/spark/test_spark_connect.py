@@ -71,6 +71,8 @@ def test_a_topic_is_read_and_written_through_spark_connect(
         assert "connect" in driver.reported("session")
         assert driver.reported("found") == driver.reported("registered") == driver.reported("streamed") == everything
         assert "did you mean startingOffsets" in driver.reported("refusal")
+        assert "batchId is for writes in the function of foreachBatch" in driver.reported("foreach_batch")
+        assert "does not work with Spark Connect" in driver.reported("foreach_batch")
     for written in (plain, once):
         values = [int(row.value or b"") for row in oracle_rows(servers, written, 2, "read_committed")]
         assert sorted(values) == sorted(3 * list(range(50))), "a batch job, and two streams"

@@ -83,6 +83,20 @@ def test_every_record_is_visible_once_after_a_crash(admin: Admin, servers: str, 
     assert copy.found() == copy.wanted()
 
 
+@pytest.mark.parametrize("point", POINTS[:-1])
+def test_every_record_is_visible_once_after_a_crash_in_foreach_batch(
+    admin: Admin, servers: str, tmp_path: Path, point: str
+) -> None:
+    copy = Copy(admin, servers, tmp_path)
+    copy.job["foreach_batch"] = True
+    numbered_topic(servers, copy.source, PARTITIONS, 2 * PER_BATCH)
+    with copy.driver(crash=point) as driver:
+        assert driver.end() != 0, driver.said[-6000:]
+        assert (tmp_path / "crashed").exists(), driver.said[-6000:]
+    copy.finish()
+    assert copy.found() == copy.wanted()
+
+
 def test_a_driver_that_stays_away_for_too_long_lists_what_is_missing(
     admin: Admin, servers: str, tmp_path: Path
 ) -> None:

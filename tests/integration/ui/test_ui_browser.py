@@ -294,7 +294,7 @@ def test_a_group_is_reset_and_deleted_in_dialogs(
         with KafkaAdmin(bootstrap_servers=servers) as ours:
             ours.alter_offsets(group, {TopicPartition("__consumer_offsets", 7): decision})
         browser.click(".changes > button:nth-of-type(2)")
-        browser.wait_text("without them, its query may write a batch twice", "dialog[open]")
+        browser.wait_text("without them, its query stops, or writes a batch twice", "dialog[open]")
         browser.press(*"something else", "\ue007")
         browser.wait_text("confirm must be the name of the group", "dialog[open]")
         browser.run("document.querySelector('dialog[open] input').select()")

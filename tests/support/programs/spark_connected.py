@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -38,11 +39,26 @@ def main(job: dict[str, Any]) -> None:
         copied = stream.select("value").writeStream.format("headrace").options(**sink)
         copied = copied.option("checkpointLocation", str(where / f"sink-{number}")).trigger(availableNow=True)
         started(copied.start).awaitTermination(DEADLINE)
+    if job.get("sinks"):
+        report(foreach_batch=_refused_batch(stream, {**job["sinks"][-1], "sinkId": "of-a-function"}, where))
     try:
         spark.read.format("headrace").options(**job["options"], startingOffset="earliest").load().count()
     except PySparkException as refusal:
         report(refusal=str(refusal))
     spark.stop()
+
+
+def _refused_batch(stream: Any, sink: dict[str, str], where: Path) -> str:
+    """The error of a write with batchId in foreachBatch."""
+
+    def write(rows: Any, batch: int) -> None:
+        rows.select("value").write.format("headrace").options(**sink).option("batchId", batch).mode("append").save()
+
+    writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(where / "function"))
+    query = started(writer.trigger(availableNow=True).start)
+    with contextlib.suppress(PySparkException):
+        query.awaitTermination(DEADLINE)
+    return str(query.exception())
 
 
 def _places(frame: Any) -> list[list[int]]:

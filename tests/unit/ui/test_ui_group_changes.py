@@ -117,7 +117,7 @@ def test_the_decisions_of_a_spark_sink_are_deleted_only_after_a_warning(
     if is_deleted:
         assert asyncio.run(deletion) == ("g",)
     else:
-        with pytest.raises(HeadraceError, match=r"may write a batch twice\. Confirm this warning to delete the group"):
+        with pytest.raises(HeadraceError, match=r"or writes a batch twice\. Confirm this warning to delete the group"):
             asyncio.run(deletion)
 
 

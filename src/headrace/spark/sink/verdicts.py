@@ -130,7 +130,8 @@ def judge_batch(decided: BatchDecision | None, batch: Batch, sink_id: str, first
         raise SinkError(
             f"sinkId={sink_id!r} belongs to another query, {decided.query}, which has written batch {decided.batch}; "
             f"this query is {batch.query} (see the file metadata of its checkpoint). Set another sinkId. If the other "
-            f"query is running, it may have stopped with an error: restart it"
+            f"query is running, it may have stopped with an error: restart it. If it has ended for good, this query "
+            f"can have its sinkId: delete the group {sink_id}, which has the decisions (headrace groups delete)"
         )
     if decided.batch > number:
         raise SinkError(
