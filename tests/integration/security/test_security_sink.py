@@ -96,7 +96,7 @@ def test_another_decision_topic_is_refused_if_the_former_one_can_be_read(
 
 def test_a_right_that_is_missing_from_the_start_is_named(sink: SecuredSink) -> None:
     sink.secured.disallow(USER, "topic", INTERNAL)
-    with pytest.raises(SinkError, match=f"Allow it Read on the topic {INTERNAL}"):
+    with pytest.raises(SinkError, match=f"Allow it Read on the topic {INTERNAL}. Or set decisionTopic"):
         sink.driver().plan()
     sink.secured.allow(USER, "topic", sink.other, "read")
     driver = sink.driver(decisionTopic=sink.other)

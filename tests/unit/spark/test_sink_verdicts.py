@@ -55,8 +55,10 @@ class TestFound:
 
     def test_a_topic_that_may_not_be_read_is_no_absence(self) -> None:
         with pytest.raises(SinkError, match=f"not allowed to read the topic {INTERNAL}") as caught:
-            judge_found(FoundDecisions({}, can_read_topic=False), "s", INTERNAL)
+            judge_found(FoundDecisions({}, can_read_topic=False, group_exists=True), "s", INTERNAL)
         assert f"Allow it Read on the topic {INTERNAL}. Do not change the decisionTopic" in str(caught.value)
+        with pytest.raises(SinkError, match="Or set decisionTopic to a topic that it may read: there is no decision"):
+            judge_found(FoundDecisions({}, can_read_topic=False), "s", INTERNAL)
 
     def test_a_group_without_visible_offsets_is_no_absence(self) -> None:
         with pytest.raises(SinkError, match="the group s exists, but none of its offsets is visible"):

@@ -96,9 +96,12 @@ class BrokerCoordination:
         except AuthorizationError as error:
             if error.code != ErrorCode.topic_authorization_failed:
                 raise
-            return FoundDecisions({}, can_read_topic=False)
+            can_read_topic = False
+        else:
+            can_read_topic = True
         return FoundDecisions(
             {},
+            can_read_topic,
             group_exists=self._ask(lambda admin: admin.group_exists(self._group)),
             checks_rights=self._ask(lambda admin: admin.checks_rights(self._group)),
         )

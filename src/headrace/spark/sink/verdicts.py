@@ -83,10 +83,15 @@ def judge_found(found: FoundDecisions, sink_id: str, topic: str) -> BatchDecisio
             )
         return decided
     if not found.can_read_topic:
+        way_out = (
+            "Do not change the decisionTopic: the decisions are stored under the former one"
+            if found.group_exists
+            else "Or set decisionTopic to a topic that it may read: there is no decision yet"
+        )
         raise SinkError(
             f"Cannot read the decisions of sinkId={sink_id!r}: this client is not allowed to read the topic {topic}, "
             f"and brokers show only offsets of topics that it may read. Nothing was aborted. Allow it Read on the "
-            f"topic {topic}. Do not change the decisionTopic: the decisions are stored under the former one"
+            f"topic {topic}. {way_out}"
         )
     if found.group_exists and found.checks_rights:
         raise SinkError(
