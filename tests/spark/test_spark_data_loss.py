@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace import TopicPartition
 from headrace.spark.data_loss import DataLossError
+from headrace.spark.offset_lookup import OffsetLookup
 from headrace.spark.options.source import OptionError
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import Writer, numbered, write
@@ -147,6 +149,18 @@ class TestAvailableNow:
             found += rows
         assert found == ([(0, at) for at in range(30, 100)] if again else [])
         assert time.monotonic() - began < 10, "it did not wait for kafkaConsumer.pollTimeoutMs"
+
+    def test_a_broker_that_returns_too_low_an_end_does_not_end_the_query_early(
+        self, run: Runs, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A new leader does so for a moment (KAFKA-7703)."""
+        query = self._started(run)
+        ends = dict.fromkeys((TopicPartition(topic, number) for number in range(2)), 30)
+        monkeypatch.setattr(OffsetLookup, "existing_end_offsets", lambda _self: dict(ends))
+        found = []
+        while rows := query.trigger():
+            found += rows
+        assert sorted(found) == [(number, at) for number in range(2) for at in range(30, 100)]
 
     def test_a_log_that_ends_earlier_than_at_the_start_is_data_loss(
         self, run: Runs, servers: str, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture

@@ -176,18 +176,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned = self._available_now_end
         if planned is None:
             return existing
-        ahead = {tp: end for tp, end in planned.items() if tp in existing and existing[tp] < end}
-        for tp, log_ends in self._lookup.watermarks(self._lookup.still_behind(ahead)).items():
-            # A log that ends before what was read is looked at later.
+        found = {tp: end for tp, end in planned.items() if tp in existing}
+        shorter = {tp: end for tp, end in found.items() if existing[tp] < end}
+        for tp, log_ends in self._lookup.watermarks(self._lookup.still_behind(shorter)).items():
+            if log_ends.high >= planned[tp]:
+                continue  # a new leader has returned too low an end at first, or a transaction is open
+            found[tp] = log_ends.high
             read_to = before.done[tp].frontier if tp in before.done else 0
-            if read_to <= log_ends.high < ahead[tp]:
+            if read_to <= log_ends.high:  # otherwise the log ends before what was read, which is looked at later
                 report_data_loss(
-                    f"{tp} ended at offset {ahead[tp]} when the query started, but its log ends at {log_ends.high} "
+                    f"{tp} ended at offset {planned[tp]} when the query started, but its log ends at {log_ends.high} "
                     f"now: records were lost, or the topic was recreated",
                     self._options,
                 )
                 planned[tp] = log_ends.high  # reported once
-        return {tp: min(end, existing[tp]) if tp in ahead else end for tp, end in planned.items() if tp in existing}
+        return found
 
     def _report_absent(
         self, before: Checkpoint, assignment: BatchAssignment, existing: Offsets, latest: Offsets
