@@ -200,9 +200,7 @@ def _group(lines: Lines, group: GroupView, at: float) -> None:
     lines["headrace_group_state"].append(f"headrace_group_state{labels} 1")
     label = _label(group)
     lag_sum, members = _SUMS[label]
-    # After an error, only an earlier pass or a state without members tells how many there are.
-    is_known = group.error is None or group.stale_since is not None or group.state in ("Empty", "Dead")
-    if group.kind != SPARK and (is_known or group.members):
+    if group.kind != SPARK and group.are_members_known:
         lines[members].append(f'{members}{{{label}="{name}"}} {len(group.members)}')
     head = f'{{{label}="{name}",'
     write = _share_rows if group.kind == SHARE else _consumer_rows

@@ -218,6 +218,12 @@ class GroupView:
         return max((it.seconds for it in self.partitions if it.seconds is not None), default=None)
 
     @property
+    def are_members_known(self) -> bool:
+        """After an error, only an earlier pass or a state without members tells who they are."""
+        is_read = self.error is None or self.stale_since is not None or self.state in ("Empty", "Dead")
+        return is_read or bool(self.members)
+
+    @property
     def unread(self) -> int:
         """The number of partitions whose lag this pass could not read."""
         return len({it.tp for it in self.partitions if it.is_unread})

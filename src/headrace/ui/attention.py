@@ -53,7 +53,7 @@ def _group_reasons(group: GroupView, trend: Trend | None) -> Iterator[Attention]
     if not is_settled:
         yield Attention(NOTICE, group.state)
     has_members = bool(group.members)
-    if lag and not has_members and group.kind != SPARK:
+    if lag and not has_members and group.kind != SPARK and group.are_members_known:
         is_written = trend is not None and trend.written > 0
         yield Attention(WARNING if is_written else NOTICE, "no members, and records are waiting")
     # A partition of a share group has no owner: all its members may read it.
@@ -81,7 +81,7 @@ def is_growing(group: GroupView, trend: Trend | None) -> bool:
 
 def outlook(group: GroupView, trend: Trend | None) -> str:
     """Where the lag goes, in one word of `OUTLOOKS`."""
-    if group.unread or group.lag is None:
+    if group.unread or group.lag is None or not group.are_members_known:
         return UNKNOWN
     if not group.lag:
         return CAUGHT_UP

@@ -111,7 +111,7 @@ def _group_row(group: GroupView, history: GroupHistory | None, sparkline: Sparkl
         "name": group.name,
         "kind": group.kind,
         "state": group.state,
-        "members": len(group.members),
+        "members": len(group.members) if group.are_members_known else None,
         "partitions": len({it.tp for it in group.partitions}),
         "topics": sorted({it.topic for it in group.partitions})[:_MOST_RANGES],
         "lag": group.lag,
@@ -198,7 +198,7 @@ def _partition(
         ],
         "completed": first.completed,
         "since": _at(min((it.stale_since for it in lanes if it.stale_since is not None), default=None)),
-        "problem": next((it.error for it in lanes if it.error), None),
+        "problem": _short(next((it.error for it in lanes if it.error), None)),
     }
 
 
@@ -310,8 +310,13 @@ def _log(log: LogView) -> dict[str, Any]:
         "end": log.end,
         "size": log.size,
         "since": _at(log.stale_since),
-        "problem": log.error or ("no leader" if log.is_leaderless else None),
+        "problem": _short(log.error) or ("no leader" if log.is_leaderless else None),
     }
+
+
+def _short(error: str | None) -> str | None:
+    """The error in the row of its partition."""
+    return None if error is None else error.removeprefix("the partition has ")
 
 
 def _rebalance(found: Rebalance) -> dict[str, Any]:

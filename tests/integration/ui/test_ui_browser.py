@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,10 @@ from headrace import Admin as KafkaAdmin
 from headrace.ui.server import BackgroundPage, PageOptions
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import Outgoing, numbered, write
-from support.harness.browser import Browser, chromium
+from support.harness.browser import PICTURES, Browser, chromium
 from support.harness.paced_members import PacedConsumer
 from support.harness.share_consumers import poll_some, share_group
 
-PICTURES = Path(__file__).parents[3] / "build" / "ui"
 _ROW = "tbody tr[data-id='group:{}']"
 
 
@@ -177,6 +175,116 @@ def test_rows_keep_their_places_while_the_focus_is_in_the_table(
     browser.wait(
         "it goes to the top", f"return ({order.removeprefix('return ')})[0] === arguments[0]", f"group:{worse}"
     )
+
+
+def test_a_row_is_one_line_and_shows_the_topic_that_a_filter_matches(
+    browser: Browser, page: str, lagging: tuple[str, str]
+) -> None:
+    group, topic = lagging
+    browser.open(page)
+    browser.wait_text("1,234", _ROW.format(group))
+    height = "return document.querySelector(arguments[0]).getBoundingClientRect().height"
+    assert browser.run(height, _ROW.format(group)) <= 32
+    assert topic not in browser.texts(_ROW.format(group))[0]
+    browser.press("/", *topic)
+    browser.wait_text(f"topic {topic}", _ROW.format(group))
+    assert browser.run(height, _ROW.format(group)) <= 32
+    browser.press("\ue00c")  # escape: the filter is empty
+    browser.wait("no topic", "return !document.querySelector('.matched')")
+
+
+def test_a_chart_shows_the_values_under_the_pointer(browser: Browser, page: str, lagging: tuple[str, str]) -> None:
+    group, _ = lagging
+    point = """
+        const plot = document.querySelector(arguments[0]);
+        const box = plot.getBoundingClientRect();
+        const at = { clientX: box.left + box.width / 2, clientY: box.top + 5, bubbles: true };
+        plot.dispatchEvent(new PointerEvent(arguments[1], at));
+        const label = plot.querySelector('.value');
+        return label.checkVisibility() ? label.innerText : null
+    """
+    for address, chart in (("", f"{_ROW.format(group)} .values"), (f"group?name={group}", ".plot .values")):
+        browser.open(page + address)
+        browser.wait("a curve", f"return document.querySelector(\"{chart} .line\")?.getAttribute('d')?.length > 20")
+        assert re.fullmatch(r"1,234 records · \d\d:\d\d:\d\d", browser.run(point, chart, "pointermove"))
+        assert browser.run(point, chart, "pointerleave") is None
+
+
+def test_a_curve_grows_by_the_points_that_are_sent(browser: Browser, page: str, lagging: tuple[str, str]) -> None:
+    browser.open(f"{page}group?name={lagging[0]}")
+    points = "document.querySelector('.plot .line')?.getAttribute('d')?.split(/[ML]/).slice(1)"
+    browser.wait("a curve", f"return {points}?.length > 1")
+    before = browser.run(f"return {points}.length")
+    browser.wait("three more points", f"return {points}.length >= arguments[0] || {points}.length >= 59", before + 3)
+    times = browser.run(f"return {points}.map(it => parseFloat(it))")
+    assert times == sorted(set(times)), "no point is there twice"
+
+
+def test_a_page_confirms_that_it_reads_its_data(browser: Browser, page: str) -> None:
+    browser.open(page)
+    browser.wait(
+        "a confirmation",
+        "return performance.getEntriesByName(new URL('/api/reading', location)).some(it => it.responseStatus === 204)",
+    )
+
+
+def test_the_bar_of_a_group_that_has_processed_nothing_is_empty(
+    browser: Browser, page: str, servers: str, admin: Admin
+) -> None:
+    """The colour of what is not processed is that of the track, not of a full bar."""
+    topic, group = admin.create("unread"), unique("unread")
+    write(servers, topic, numbered(50))
+    commit(servers, group, topic, 0)
+    browser.open(f"{page}topic?name={topic}")
+    browser.wait_text("0 % of the log", "main")
+    assert browser.run("return document.querySelector('progress').value") == 0
+    colours = browser.run(
+        """
+        const style = getComputedStyle(document.querySelector('progress'));
+        const lane = document.body.appendChild(document.createElement('i'));
+        lane.className = 'swatch live';
+        return [style.backgroundColor, getComputedStyle(lane).backgroundColor]
+        """
+    )
+    assert colours[0] != colours[1]
+
+
+def test_rebalances_have_colours_of_their_own(browser: Browser, page: str, lagging: tuple[str, str]) -> None:
+    browser.open(f"{page}group?name={lagging[0]}")
+    browser.wait_text(f"{lagging[1]}-0", "main tbody tr")
+    for theme in ("light", "dark"):
+        browser.prefer(prefers_color_scheme=theme)
+        colours = browser.run(
+            "return [...document.querySelectorAll('.swatch')].map(it => getComputedStyle(it).backgroundColor)"
+        )
+        assert len(colours) == len(set(colours)) == 6
+    browser.prefer()
+
+
+def test_characters_that_change_the_direction_of_text_are_shown(
+    browser: Browser, page: str, servers: str, admin: Admin
+) -> None:
+    topic, group = admin.create("odd"), unique("user\u202esgol")
+    write(servers, topic, [Outgoing(value="a\u2066b".encode(), key="k\u200ey".encode())])
+    commit(servers, group, topic, 0)
+    browser.open(page)
+    browser.wait_text("user<U+202E>sgol", "tbody")
+    assert "\u202e" not in browser.run("return document.body.innerText")
+    browser.press("/", *"sgol", "\ue015", "\ue007")
+    browser.wait_text(f"{topic}-0", "main tbody tr")  # the link has the name as it is
+    assert browser.run("return document.title").startswith("user<U+202E>sgol")
+    browser.open(f"{page}topic?name={topic}")
+    browser.wait_text("user<U+202E>sgol", "main")
+    browser.click("section[aria-label='Newest records'] button")
+    browser.wait_text("a<U+2066>b", ".records")
+    assert "k<U+200E>y" in browser.texts(".records .key")[0]
+
+
+def test_all_brokers_are_shown(browser: Browser, page: str, servers: str, lagging: tuple[str, str]) -> None:
+    for address in ("groups", "topics"):
+        browser.open(page + address)
+        browser.wait_text(servers, ".brokers")
+        assert re.search(r"^1\s+127.0.0.1:\d+\s+leads \d+ partitions$", browser.texts(".brokers li")[0])
 
 
 def test_a_hidden_page_pauses(browser: Browser, page: str, lagging: tuple[str, str]) -> None:

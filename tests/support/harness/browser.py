@@ -25,6 +25,8 @@ _FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )
 _WITHIN = 30.0
+PICTURES = Path(__file__).parents[3] / "build" / "ui"
+"""Where tests keep screenshots."""
 
 
 class Browser:

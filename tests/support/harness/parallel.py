@@ -35,6 +35,7 @@ _GROUPS = {
         "tests/integration/monitor/test_exporter_outages.py",
         "tests/integration/produce/test_producer_faults.py",
         "tests/integration/share/test_share_faults.py",
+        "tests/integration/ui/test_ui_outages.py",
     ),
     "secured": (
         "tests/integration/security/",

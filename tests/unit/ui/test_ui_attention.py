@@ -114,6 +114,13 @@ def test_the_outlook_of_a_group(found: GroupView, trend: Trend | None, expected:
     assert outlook(found, trend) == expected
 
 
+def test_a_group_whose_members_are_unknown_is_not_without_members() -> None:
+    part = PartitionView(TP, committed=5, next=5, begin=0, end=15, lag=10, owner=None)
+    found = GroupView("g", "consumer", "Stable", (), (part,), error="no answer")
+    assert [it.text for it in group_attention(found, GROWING)] == ["no answer"]
+    assert outlook(found, FALLING) == UNKNOWN
+
+
 def test_a_missing_broker_is_named() -> None:
     error = "the partition has no leader: broker 3 (h:9092) is down"
     (reason,) = group_attention(group(10, is_leaderless=True, error=error, stale_since=5.0), None)

@@ -117,7 +117,7 @@ def test_a_lag_that_cannot_be_read_is_marked_with_the_time_of_its_value() -> Non
     assert (document.head["lag"], document.head["unread"], document.head["since"]) == (600, 1, 940.0)
     assert document.head["trend"]["outlook"] == "unknown"
     (row,) = document.rows.values()
-    assert (row["lag"], row["since"], row["problem"]) == (600, 940.0, "the partition has no leader")
+    assert (row["lag"], row["since"], row["problem"]) == (600, 940.0, "no leader")
 
 
 def test_all_brokers_are_shown_with_what_they_lead_and_lack() -> None:

@@ -3,6 +3,7 @@
 import { drawing, element, setAttribute, setText, show } from "./dom.js";
 import { makeLog } from "./draw.js";
 import { NONE, clock, number, span } from "./format.js";
+import { nearestPoint, showValues } from "./hover.js";
 import { head as title } from "./parts.js";
 import { LiveTable } from "./table.js";
 
@@ -63,7 +64,13 @@ function behindChart() {
     return mark;
   });
   const names = element("ul", { class: "legend" });
-  const node = element("figure", { class: "panel" }, element("figcaption", {}, "Age of the newest consumed record"), names, element("div", { class: "plot free" }, svg, marks));
+  const plot = element("div", { class: "plot free" }, svg, marks);
+  const node = element("figure", { class: "panel" }, element("figcaption", {}, "Age of the newest consumed record"), names, plot);
+  let shown = [], until = 1;
+  const updateValue = showValues(plot, (part) => {
+    const found = shown.map((it) => [it.label, nearestPoint(it.series, part * until)]).filter(([, point]) => point && Math.abs(point[0] - part * until) < 2.5);
+    return found.length ? { part, text: [span(part * until), ...found.map(([label, point]) => `${label}: ${point[1].toFixed(2)} s`)].join(" · ") } : null;
+  });
   return {
     node,
     update(readers) {
@@ -79,6 +86,9 @@ function behindChart() {
         }).join("");
         setAttribute(lines.get(it.name), "d", path);
       }
+      shown = readers;
+      until = last;
+      updateValue();
     },
   };
 }

@@ -2,6 +2,7 @@
 
 import { drawing, element, setAttribute, setText } from "./dom.js";
 import { NONE, clock, compact, number, plural, span } from "./format.js";
+import { nearestPoint, showValues } from "./hover.js";
 
 const WIDTH = 1000; // of the coordinates; drawings are stretched to their place
 
@@ -36,13 +37,22 @@ function paths(parts, { first, last, most }, height) {
 export function makeLine(height, className) {
   const area = drawing("path", { class: "area" });
   const line = drawing("path", { class: "line" });
-  const node = drawing("svg", { class: className, viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, area, line);
+  const svg = drawing("svg", { class: className, viewBox: `0 0 ${WIDTH} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" }, area, line);
+  const node = element("div", { class: "values" }, svg);
+  let points = [], shown = { first: 0, last: 1 };
+  const updateValue = showValues(node, (part) => {
+    const found = nearestPoint(points, shown.first + part * (shown.last - shown.first));
+    return found && { part: (found[0] - shown.first) / (shown.last - shown.first), text: `${plural(found[1], "record")} · ${clock(found[0])}` };
+  });
   return {
     node,
     update(parts, range = extent(parts)) {
       const [lines, areas] = paths(parts, range, height);
       setAttribute(line, "d", lines);
       setAttribute(area, "d", areas);
+      points = parts.flat();
+      shown = range;
+      updateValue();
     },
   };
 }
@@ -57,7 +67,9 @@ export function makeChart() {
   const figure = element("figure", { class: "panel" },
     element("figcaption", {}, "Lag, in records"),
     element("div", { class: "plot" }, line.node, most, zero),
-    element("p", { class: "label" }, "Rebalances"),
+    element("div", { class: "label" }, element("span", {}, "Rebalances"), element("ul", { class: "legend" },
+      element("li", {}, element("i", { class: "swatch moved" }), "partitions moved"),
+      element("li", {}, element("i", { class: "swatch unowned" }), "partitions without an owner"))),
     timeline,
     element("div", { class: "times" }, since, until));
   return {
@@ -134,7 +146,7 @@ function logMarks(row, isZoomed) {
   return marks;
 }
 
-function logText(row) {
+export function logText(row) {
   if (row.begin == null || row.end == null) return "The log is unknown.";
   const ranges = (list) => list.map(([from, to]) => `${number(from)} to ${number(to)}`).slice(0, 5).join(", ") || "nothing";
   const lanes = row.lanes.map((lane) => `${lane.lane ? `${lane.lane} lane, ` : ""}not processed: ${ranges(lane.open)}`);

@@ -1,7 +1,7 @@
 // One group: lag over time, rebalances, partitions with their lanes, members.
 
-import { element, show } from "./dom.js";
-import { makeChart, makeLog, outlookTexts, rebalanceText } from "./draw.js";
+import { element, setAttribute, show } from "./dom.js";
+import { logText, makeChart, makeLog, outlookTexts, rebalanceText } from "./draw.js";
 import { NONE, atLeast, clock, compact, number, plural, rate, span } from "./format.js";
 import { changeButtons } from "./changes.js";
 import { Tiles, ageCell, filteredTable, head, kindBadge, reasons, sinceNote, topicLink, trail } from "./parts.js";
@@ -10,10 +10,8 @@ import { compareValues } from "./table.js";
 const byPlace = (a, b) => compareValues(a.topic, b.topic) || a.partition - b.partition;
 
 function partitionCell(row) {
-  return [
-    element("span", { class: "name" }, element("a", { href: topicLink(row.topic) }, `${row.topic}-${row.partition}`)),
-    row.problem ? element("span", { class: "reason", "data-level": 3 }, row.problem) : null,
-  ];
+  return element("span", { class: "name" }, element("a", { href: topicLink(row.topic) }, `${row.topic}-${row.partition}`),
+    row.problem ? element("span", { class: "reason", "data-level": 3, title: row.problem }, row.problem) : null);
 }
 
 function ownerCell(row) {
@@ -22,7 +20,8 @@ function ownerCell(row) {
 }
 
 function lagCell(row) {
-  const notes = row.lanes.length > 1 ? row.lanes.map((lane) => element("small", { class: `lane ${lane.lane}` }, `${lane.lane} ${number(lane.lag)}`)) : [];
+  // The rest is the live lane's.
+  const notes = row.lanes.filter((lane) => lane.lane === "backlog").map((lane) => element("small", { class: "lane backlog" }, `backlog ${number(lane.lag)}`));
   if (row.lost) notes.push(element("small", { class: "lane lost" }, `lost ${number(row.lost)}`));
   return [number(row.lag), sinceNote(row), ...notes];
 }
@@ -34,6 +33,7 @@ function logCell(page) {
       cell.replaceChildren(cell.log.node);
     }
     cell.log.update(row, page.isZoomed);
+    setAttribute(cell, "title", logText(row));
   };
 }
 
@@ -128,7 +128,7 @@ export function groupPage(parameters) {
       found.update(rows);
       note.hidden = !isShare;
       memberPanel.hidden = top.kind === "spark";
-      show(members, top.list, () => (top.list.length ? top.list.map(memberRow) : element("tr", {}, element("td", { colspan: 2, class: "empty" }, "No members."))));
+      show(members, [top.list, top.members], () => (top.list.length ? top.list.map(memberRow) : element("tr", {}, element("td", { colspan: 2, class: "empty" }, top.members == null ? "Unknown." : "No members."))));
       show(events, top.rebalances, () => (top.rebalances.length ? [...top.rebalances].reverse().map(rebalanceRow) : element("li", { class: "empty" }, "None since this page was started.")));
     },
   };

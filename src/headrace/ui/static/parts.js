@@ -40,6 +40,24 @@ export class Tiles {
   }
 }
 
+// All brokers, those that are away first.
+export function brokerStrip() {
+  const list = element("ul", { class: "brokers", "aria-label": "Brokers" });
+  return {
+    node: list,
+    update(nodes) {
+      const order = [...(nodes ?? [])].sort((a, b) => (b.problem != null) - (a.problem != null) || a.id - b.id);
+      show(list, order, () => order.map((it) => {
+        const level = it.problem ? 3 : it.behind ? 1 : 0;
+        const state = it.problem ? "away" : `leads ${plural(it.leads, "partition")}`;
+        const notes = [it.problem, it.rack ? `rack ${it.rack}` : null, it.behind ? `${plural(it.behind, "replica")} not in sync` : null];
+        return element("li", { "data-level": level, title: notes.filter(Boolean).join("; ") || null }, levelMark(level),
+          element("b", {}, String(it.id)), it.address ? element("span", {}, it.address) : null, element("small", {}, it.behind ? `${state}, ${number(it.behind)} behind` : state));
+      }));
+    },
+  };
+}
+
 // A table with a filter above it. `/` focuses the filter.
 export function filteredTable(options, ...extra) {
   const table = new LiveTable(options);

@@ -7,11 +7,12 @@ import { Tiles, filteredTable, groupLink, head, kindBadge, lagText, reasons, sin
 const NEWEST = 20;
 
 function readerRow(it) {
-  const done = it.done == null ? 0 : it.done;
+  const percent = it.done == null ? null : Math.floor(it.done * 100);
   return element("tr", {},
     element("td", {}, element("span", { class: "name" }, element("a", { href: groupLink(it) }, it.name), kindBadge(it.kind))),
     element("td", { class: "number" }, lagText(it), it.lag ? element("small", {}, `oldest ${span(it.seconds)}`) : null),
-    element("td", { class: "wide" }, element("progress", { max: 1, value: done, "aria-label": `processed: ${Math.floor(done * 100)} %` }), element("small", {}, it.done == null ? "unknown" : `${Math.floor(done * 100)} % of the log`)));
+    element("td", { class: "wide" }, element("div", { class: "history" },
+      percent == null ? null : element("progress", { max: 1, value: it.done, "aria-label": `processed: ${percent} %` }), element("span", { class: "trend" }, percent == null ? "unknown" : `${percent} % of the log`))));
 }
 
 const valueCell = (it) => (it == null ? element("span", { class: "null" }, "null") : [
@@ -60,7 +61,7 @@ export function topicPage(parameters) {
     order: (a, b) => a.partition - b.partition,
     matches: (row, text) => `${row.partition}` === text || `broker ${row.leader}`.includes(text),
     columns: [
-      { title: "Partition", className: "main", value: (row) => [row.partition, row.problem], sort: (row) => row.partition, view: (row) => [element("span", { class: "name" }, String(row.partition)), row.problem ? element("span", { class: "reason", "data-level": 3 }, row.problem) : null] },
+      { title: "Partition", className: "main", value: (row) => [row.partition, row.problem], sort: (row) => row.partition, view: (row) => element("span", { class: "name" }, String(row.partition), row.problem ? element("span", { class: "reason", "data-level": 3, title: row.problem }, row.problem) : null) },
       { title: "Leader", key: "leader", className: "number", view: (row) => (row.leader == null ? "none" : String(row.leader)), sort: (row) => row.leader },
       { title: "In sync", className: "number", value: (row) => [row.in_sync, row.replicas], view: (row) => `${row.in_sync.length} of ${row.replicas.length}`, sort: (row) => row.in_sync.length - row.replicas.length },
       columnOf("Begin", "begin"), { ...columnOf("End", "end"), value: (row) => [row.end, row.since], view: (row) => [number(row.end), sinceNote(row)] }, columnOf("Size", "size", bytes),

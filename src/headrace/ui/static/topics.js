@@ -2,17 +2,16 @@
 
 import { element } from "./dom.js";
 import { atLeast, bytes, compact, number, rate } from "./format.js";
-import { Tiles, filteredTable, head, levelMark, topicLink } from "./parts.js";
+import { Tiles, brokerStrip, filteredTable, head, levelMark, topicLink } from "./parts.js";
 import { compareValues } from "./table.js";
 
 function nameCell(row) {
-  return [
-    element("span", { class: "name" }, levelMark(row.level), element("a", { href: topicLink(row.name) }, row.name), row.internal ? element("span", { class: "badge" }, "internal") : null),
-    row.reasons.length ? element("span", { class: "reason", "data-level": row.level }, row.reasons[0]) : null,
-  ];
+  return element("span", { class: "name" }, levelMark(row.level), element("a", { href: topicLink(row.name) }, row.name), row.internal ? element("span", { class: "badge" }, "internal") : null,
+    row.reasons.length ? element("span", { class: "reason", "data-level": row.level, title: row.reasons[0] }, row.reasons[0]) : null);
 }
 
 export function topicsPage() {
+  const brokers = brokerStrip();
   const tiles = new Tiles("Topics", "Partitions", "Written", "Size");
   let showsInternal = false;
   let latest = new Map();
@@ -39,7 +38,7 @@ export function topicsPage() {
   return {
     title: "Topics",
     query: { view: "topics" },
-    node: [head("Topics"), tiles.node, found.node],
+    node: [head("Topics"), tiles.node, brokers.node, found.node],
     table: found.table,
     filter: found.filter,
     update(top, rows) {
@@ -48,6 +47,7 @@ export function topicsPage() {
       tiles.set("Partitions", compact(top.partitions));
       tiles.set("Written", rate(top.rate), "records");
       tiles.set("Size", bytes(top.size), top.size == null ? "not reported" : "on the leaders");
+      brokers.update(top.nodes);
       update();
     },
   };
