@@ -13,6 +13,7 @@ import pytest
 
 from headrace import Consumer, OffsetAndMetadata, TopicPartition
 from headrace.cli import lag_queries
+from headrace.cli.missing_subscriptions import all_missing_subscriptions
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import Outgoing, Writer, numbered, write
 from support.harness.share_consumers import poll_some, put, share_group
@@ -322,9 +323,12 @@ def test_lag_and_groups_name_subscribed_topics_that_do_not_exist(servers: str, a
         consumer.subscribe([topic, typo])
         wait_for("the assignment", lambda: consumer.poll(0.1) or consumer.assignment())
         found, shown = lag(servers, "-g", group), headrace("lag", "-b", servers, "-g", group)
+        everywhere = all_missing_subscriptions({"bootstrap.servers": servers}, 30.0)
     assert refused.code == 1
     assert refused.err.strip().endswith(f"group {group!r} has no committed offsets. {wrong}")
     assert wrong in described.text
+    assert everywhere[group] == [wrong]
+    assert all_missing_subscriptions({"bootstrap.servers": "127.0.0.1:1"}, 0.5) == {}
     assert found["missing"] == [wrong]
     assert shown.text.splitlines()[-1] == wrong
 

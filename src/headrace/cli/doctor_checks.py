@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -79,6 +79,8 @@ class Facts:
     has_kafka: bool = False
     cluster: str = "stopped"
     """`stopped`, `starting`, `running on …`, `crashed`, or why that is unknown."""
+    missing_topics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What groups of the local cluster have subscribed and does not exist: sentences, by group."""
     ports: Mapping[int, bool] = field(default_factory=dict)
     """Whether each port is free."""
 
@@ -234,6 +236,8 @@ def _local(facts: Facts) -> Iterator[Finding]:
         yield Finding("note", "Apache Kafka", text, extras=extras)
     if facts.cluster.startswith(("running", "starting")):
         yield Finding("ok", "local cluster", facts.cluster, extras=extras)
+        for group, found in facts.missing_topics.items():
+            yield Finding("note", f"group {group}", ". ".join(found), f"headrace groups -g {group}", extras)
         return
     if facts.cluster != "stopped":
         yield Finding("broken", "local cluster", facts.cluster, "headrace down && headrace up", extras)

@@ -23,9 +23,11 @@ from ..local.kafka_home import DEFAULT_VERSION, KafkaHome
 from ..local.paths import cache_dir
 from ..local.ports import is_free
 from .doctor_checks import Facts, Package, WorkerPython, needed_packages
+from .properties import parse_properties
 
 _PORTS = (9092,)
 _WORKER_WITHIN = 30.0
+_CLUSTER_WITHIN = 5.0
 _ASK_WORKER = """\
 import importlib.util, json, platform
 try:
@@ -72,6 +74,7 @@ def collect_facts() -> Facts:
         kafka=DEFAULT_VERSION,
         has_kafka=KafkaHome(DEFAULT_VERSION, installation_of(f"kafka-{DEFAULT_VERSION}")).is_complete(),
         cluster=_cluster(),
+        missing_topics=_missing_topics(),
         ports={port: is_free(port) for port in _PORTS},
     )
 
@@ -173,6 +176,21 @@ def _writable(cache: Path) -> tuple[str, int]:
     elif not os.access(there, os.W_OK | os.X_OK):
         error = f"no permission to write {there}"
     return error, shutil.disk_usage(there).free
+
+
+def _missing_topics() -> dict[str, list[str]]:
+    """Of the groups of the local cluster, if it runs."""
+    try:
+        status = read_status()
+        if status.state != "running" or not status.bootstrap_servers:
+            return {}
+        file = status.client_properties
+        login = parse_properties(Path(file).read_text()) if file else {}
+        from .missing_subscriptions import all_missing_subscriptions  # not importable without the native module
+
+        return all_missing_subscriptions({**login, "bootstrap.servers": status.bootstrap_servers}, _CLUSTER_WITHIN)
+    except Exception:  # noqa: BLE001  # another finding has the reason: a damaged library can raise anything
+        return {}
 
 
 def _cluster() -> str:

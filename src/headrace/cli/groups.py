@@ -75,7 +75,7 @@ async def _list(settings: Settings) -> list[dict[str, Any]]:
 
 async def _describe(settings: Settings, group: str) -> dict[str, Any]:
     from .._aio.admin import AsyncAdmin
-    from .lag_queries import missing_subscriptions
+    from .missing_subscriptions import missing_subscriptions
 
     async with AsyncAdmin(settings) as admin:
         found = await admin.describe_group(group)

@@ -10,7 +10,6 @@ from pathlib import Path
 from .._aio.admin import AsyncAdmin, GroupDescription
 from .._machines.admin.reset import is_sink_decision
 from .._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
-from .._machines.missing_topics import may_match, similar_names
 from ..errors import HeadraceError
 from ..monitor.checkpoints import read_checkpoints, slowest
 from ..monitor.lag import done_rows, plain_row, progress_in, rows_of, uncommitted_row, unread_row
@@ -19,6 +18,7 @@ from ..monitor.read_times import read_times
 from ..types import OffsetAndMetadata, TopicPartition
 from .connection_options import Settings
 from .groups import no_such_group
+from .missing_subscriptions import missing_subscriptions
 
 Row = PartitionView
 
@@ -61,26 +61,6 @@ async def group_sample(admin: AsyncAdmin, settings: Settings, group: str, topics
     missing = await missing_subscriptions(admin, described)
     otherwise = ". ".join([f"group {group!r} {done}", *missing])
     return dataclasses.replace(await _complete(settings, rows, topics, otherwise), missing=missing)
-
-
-async def missing_subscriptions(admin: AsyncAdmin, described: GroupDescription) -> list[str]:
-    """The subscribed topics that do not exist, and the patterns that match nothing, as sentences."""
-    names = frozenset[str]().union(*(member.topics for member in described.members))
-    busy = {member.pattern for member in described.members if member.partitions}
-    idle = {member.pattern for member in described.members if member.pattern is not None} - busy
-    try:
-        missing = names - (await admin.topics(names)).keys() if names else names
-        everything = await admin.topics() if missing or idle else {}
-    except HeadraceError:  # a right is missing: what may not be described may exist
-        return []
-    similar = similar_names(missing, [name for name, it in everything.items() if not it.internal])
-    found = [
-        f"Topic {name} is subscribed and does not exist"
-        + (f" (did you mean {similar[name]}?)" if similar[name] else "")
-        for name in sorted(missing)
-    ]
-    wrong = [pattern for pattern in idle if pattern is not None and not may_match(pattern, everything)]
-    return found + [f"The pattern {pattern!r} is subscribed and matches no topic" for pattern in sorted(wrong)]
 
 
 async def checkpoint_sample(admin: AsyncAdmin, settings: Settings, path: Path, topics: Collection[str]) -> Sample:

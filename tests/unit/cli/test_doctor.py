@@ -170,6 +170,11 @@ CASES = {
         ("ok", "local cluster", "running on 127.0.0.1:9092", ""),
         (0, 0, 0, 0),
     ),
+    "a group of the local cluster waits for a topic": (
+        given(cluster="running on 127.0.0.1:9092", missing_topics={"billing": ["Topic ordres does not exist", "So"]}),
+        ("note", "group billing", "Topic ordres does not exist. So", "headrace groups -g billing"),
+        (0, 0, 0, 0),
+    ),
     "the local cluster crashed": (
         given(cluster="crashed"),
         ("broken", "local cluster", "crashed", "headrace down && headrace up"),
