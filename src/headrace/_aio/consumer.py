@@ -47,6 +47,7 @@ class AsyncConsumer:
         self._parts = parts = ConsumerParts(ConsumerConfig.parse(config, **settings))
         self._guard, self._buffer, self._group = parts.guard, parts.buffer, parts.group  # for poll(): fewer lookups
         self._poll_loop = parts.poll_loop
+        self._listener: RebalanceListener | None = None
         parts.lifecycle.watch(self)
 
     # -- subscription and assignment -----------------------------------------------------------------------------
@@ -66,6 +67,7 @@ class AsyncConsumer:
         """
         self._guard.check_change("subscribe()")
         self._parts.subscriptions.subscribe(topics, pattern, listener)
+        self._listener = listener  # the parts do not hold it
 
     def subscription(self) -> set[str]:
         """The subscribed topics; for a pattern, those that match it now."""

@@ -5,12 +5,20 @@ A client is created without I/O. The first call that needs a background task sta
 ends it for good.
 
 The background tasks must not refer to the client (the facade that the user holds). A client that is dropped without
-`close()` is then collected at once, and `Lifecycle` ends its thread and its sockets.
+`close()` is then collected at once, and `Lifecycle` ends its tasks, thread and sockets: a member leaves its group, a
+producer delivers its records.
+
+- A finalizer may run on any thread, the client's own included, between any two steps, with any lock held. So it only
+  starts the end on the client's thread, and waits for nothing.
+- At the exit of the interpreter, all clients that are still open end in the same way, together, within AT_EXIT seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import logging
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
@@ -18,13 +26,18 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from .call_guard import CallGuard
 from .callbacks import Callbacks
+from .flag import SHORT_SLEEP, Flag
 from .poll_signal import PollSignal
 from .portal import Portal
+
+log = logging.getLogger(__name__)
 
 # A program that is asked to end should do so within a second, whether the brokers answer or not.
 CLOSE_TIMEOUT = 0.8
 THREAD_END = 2.0  # seconds that the client's thread has to end
 LAST_TRY = 0.05  # seconds that each of the last requests gets although the time is up
+AT_EXIT = 1.0  # seconds that all clients get that are open when the interpreter exits
+_DROPPED = 10.0  # seconds that a client has to end after it was dropped
 
 
 class Runtime(Protocol):
@@ -35,9 +48,22 @@ class Runtime(Protocol):
 
 
 R = TypeVar("R", bound=Runtime)
+T = TypeVar("T")
+
+UNCLOSED_CONSUMER = "it commits nothing more, and leaves its group"
 
 
-UNCLOSED_CONSUMER = "it commits nothing more, and its group waits for the session timeout"
+class Held(Generic[T]):
+    """A function or object of the user. The client holds it, and its parts refer to this weakly: it may refer to the
+    client, which would otherwise never be collected."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+def held(reference: weakref.ref[Held[T]] | None) -> T | None:
+    found = None if reference is None else reference()
+    return None if found is None else found.value
 
 
 class Lifecycle(Generic[R]):
@@ -67,13 +93,18 @@ class Lifecycle(Generic[R]):
         self._callbacks = Callbacks(dict) if callbacks is None else callbacks
         self._closing: asyncio.Future[None] | None = None  # belongs to the client's loop
         self._finalizer: weakref.finalize[..., Any] | None = None
+        self.end_dropped: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """What a client does that was dropped, on its thread: set by its parts. It has a deadline of its own."""
 
     def watch(self, owner: object) -> None:
-        """Ends the thread when `owner`, the client, is collected without having been closed."""
+        """Ends everything when `owner`, the client, is collected without having been closed."""
         self.owner_name = type(owner).__name__
         self._finalizer = weakref.finalize(owner, self.end_unclosed)
+        self._finalizer.atexit = False  # see `_end_all`
+        _watched.add(self)
 
     def unwatch(self) -> None:
+        _watched.discard(self)
         if self._finalizer is not None:
             self._finalizer.detach()
 
@@ -122,17 +153,43 @@ class Lifecycle(Generic[R]):
         runtime = self.detach_runtime()
         return None if runtime is None else runtime.abandon
 
-    def end_unclosed(self) -> None:
-        """The client was dropped without close(). A consumer commits nothing, and a share consumer's records are
-        released."""
+    def end_unclosed(self) -> Flag | None:
+        """The client was dropped without close(). Returns the flag that its thread sets when it has ended."""
+        _watched.discard(self)
         if self.guard.is_forked or not self.portal.is_open:
-            return
+            return None
         self.guard.close()  # something may still refer to the parts: collectors of metrics skip those of closed clients
-        runtime = self.runtime
         self._callbacks.stop()
-        self.portal.close(0.0, None if runtime is None else runtime.abandon)
+        self.portal.shut()
+        ended = self.portal.end_after(self._end_dropped)
         warnings.warn(
             f"unclosed {self.owner_name}: {self._unclosed}. Call close(), or use the {self._role} in a with statement",
             ResourceWarning,
             stacklevel=2,
         )
+        return ended
+
+    async def _end_dropped(self) -> None:
+        try:
+            if self.end_dropped is not None:
+                async with asyncio.timeout(_DROPPED):
+                    await self.end_dropped()
+        except Exception as error:  # noqa: BLE001  # there is nobody to raise it to
+            log.warning("the end of an unclosed %s failed: %r", self._role, error)
+        finally:
+            runtime = self.detach_runtime()
+            if runtime is not None:
+                runtime.abandon()
+
+
+_watched: set[Lifecycle[Any]] = set()  # of the clients that are open. Its methods are atomic
+
+
+@atexit.register
+def _end_all() -> None:
+    """Daemon threads still run now. All clients end at the same time, so that many take no longer than one."""
+    found = [each.end_unclosed() for each in _watched.copy()]
+    deadline = time.monotonic() + AT_EXIT
+    for ended in found:
+        while ended is not None and not ended.is_set and (left := deadline - time.monotonic()) > 0:
+            ended.wait(min(left, SHORT_SLEEP))

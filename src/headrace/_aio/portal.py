@@ -128,6 +128,15 @@ class Portal:
                 async with asyncio.timeout(timeout):
                     await server.ended.wait_async()
 
+    def end_after(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Flag | None:
+        """Runs the coroutine, then ends the thread. Waits for nothing and takes no lock: a finalizer may call it on any
+        thread, this one included. Returns the flag that is set at the end."""
+        server, self._server = self._server, None
+        if server is None:
+            return None
+        server.end_after(work)
+        return server.ended
+
     def _stop(self, last: Callable[[], None] | None) -> _Server | None:
         """The server that is about to end, if there is one."""
         server = self._server
@@ -157,6 +166,7 @@ class _Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = Flag()
         self._turn = threading.Lock()  # held by the thread that serves
+        self._last: asyncio.Task[None] | None = None
 
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
@@ -184,6 +194,19 @@ class _Server:
             if last is not None:
                 loop.call_soon_threadsafe(last)
             loop.call_soon_threadsafe(loop.stop)
+
+    def end_after(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """From any thread, which may be interrupted in the middle of anything."""
+        loop = self._loop
+        if loop is None:  # it has not started, so there is nothing to end
+            return
+
+        def begin() -> None:
+            self._last = loop.create_task(work(), name="end")
+            self._last.add_done_callback(lambda _: loop.stop())
+
+        with contextlib.suppress(RuntimeError):  # it has ended already
+            loop.call_soon_threadsafe(begin)
 
     def _serve(self) -> None:
         if not self._turn.acquire(blocking=False):

@@ -36,6 +36,7 @@ class Shutdown:
         self._committer = committer
         self._subscriptions = subscriptions
         self._retired: asyncio.Task[None] | None = None  # closes a runtime that nobody uses any more
+        lifecycle.end_dropped = self.end_dropped
 
     def revoke_all(self, timeout: float = CLOSE_TIMEOUT) -> Steps:
         """On the user's thread, before `unsubscribe` and `end_tasks`."""
@@ -84,6 +85,20 @@ class Shutdown:
             self._detach_runtime()
             await runtime.close()
             self._buffer.poll_signal.notify()
+
+    async def end_dropped(self) -> None:
+        """The consumer was dropped without close(), on its thread. Nobody knows whether the returned records were
+        processed, so nothing is committed; a member leaves, so that the others need not wait for its session timeout.
+        No listener is called: there is no thread of the user to call it on."""
+        runtime = self._lifecycle.runtime
+        if runtime is None:
+            return
+        try:
+            if self._subscriptions.is_subscribed:
+                await self._leave("the consumer was dropped without close()", CLOSE_TIMEOUT)
+        finally:
+            self._detach_runtime()
+            await runtime.close()
 
     def _detach_runtime(self) -> None:
         """From here on only the caller, who closes it, uses the runtime."""

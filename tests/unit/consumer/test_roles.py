@@ -108,5 +108,7 @@ def test_the_warning_about_an_unclosed_consumer_is_about_commits() -> None:
     owners = [Producer()]
     lifecycle.watch(owners[0])
     lifecycle.start()
-    with pytest.warns(ResourceWarning, match=r"it commits nothing more, and its group .* use the consumer in a with"):
+    with pytest.warns(
+        ResourceWarning, match=r"it commits nothing more, and leaves its group.* use the consumer in a with"
+    ):
         owners.clear()

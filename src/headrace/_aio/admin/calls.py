@@ -47,6 +47,7 @@ class AdminCalls:
         self.lifecycle: Lifecycle[AdminRuntime] = Lifecycle(
             PollSignal(), lambda: AdminRuntime(config), role="admin", unclosed=_UNCLOSED
         )
+        self.lifecycle.end_dropped = self.end_tasks
         self.guard = self.lifecycle.guard
 
     def _call(self, work: Callable[[AdminRuntime], Coroutine[Any, Any, T]]) -> Call[T]:

@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 
 from ..._machines.group.actions import Send
 from ..._machines.group.membership_watch import MARGIN, MembershipWatch, WatchedMember
-from ..._machines.group.neighbours import news_in
+from ..._machines.group.neighbours import PATIENCE, HeldUp, news_in, waiting_for
 from ..._protocol.codes import NONE, kafka_error
 from ..._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, JOIN_GROUP, SHARE_GROUP_HEARTBEAT, SYNC_GROUP
 from ...config.client import ClientConfig
@@ -39,6 +39,7 @@ _WATCHED = _HEARTBEATS | _PARKED  # by MembershipWatch
 # A coordinator that returns this still knows the member; in a classic group the next step is not an error.
 _ALIVE = frozenset({NONE, ErrorCode.rebalance_in_progress, ErrorCode.member_id_required})
 
+_LOOKS = 5  # for members of this process that keep this one waiting
 _ARRIVAL = 0.02  # seconds between a JoinGroup, which is answered late, and the hint to other members
 
 A = TypeVar("A")  # the actions of a member: Send, and for a classic one ComputeAssignment
@@ -94,6 +95,12 @@ class Membership(Protocol[A]):
     def leave_denied(self, leave_request: Send) -> None:
         """The coordinator did not authorize it."""
 
+    def is_waiting(self) -> bool:
+        """Whether the member has asked for partitions, and the coordinator has not answered with any."""
+
+    def held_up(self) -> HeldUp | None:
+        """Whether the group waits for the user's next poll(). On any thread."""
+
 
 class MembershipTask(Generic[A]):
     """Belongs to the loop on which it was made."""
@@ -107,7 +114,10 @@ class MembershipTask(Generic[A]):
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked_for: frozenset[uuid.UUID] = frozenset()
         self._state: object = None
-        self._neighbour = Neighbour((client.config.bootstrap_servers, membership.group_id), self._take_hint)
+        key = client.config.bootstrap_servers, membership.group_id
+        self._neighbour = Neighbour(key, self._take_hint, membership.held_up)
+        self._looks = 0  # for members that keep this one waiting
+        self._next_look: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
         """On the loop's thread. The first time after a subscribe, it starts the task."""
@@ -170,6 +180,8 @@ class MembershipTask(Generic[A]):
     async def _carry_out(self, action: A) -> None:
         membership, member = self._membership, self._membership.member
         has_news = True
+        if self._looks == 0 and membership.is_waiting():
+            self._look_for_idle_members(asyncio.get_running_loop())
         try:
             body = await membership.carry_out(action)
             if isinstance(action, Send):
@@ -195,6 +207,24 @@ class MembershipTask(Generic[A]):
         self._woken.set()
         if has_news:
             membership.wake_polls()
+
+    def _look_for_idle_members(self, loop: asyncio.AbstractEventLoop) -> None:
+        """While this member waits for partitions, at first at once, which finds nobody, then after some seconds."""
+        if not self._membership.is_waiting():
+            self._looks = 0
+            return
+        if self._looks == _LOOKS:
+            return
+        if self._looks and (
+            text := waiting_for(
+                self._membership.group_id, self._neighbour.who_holds_up(), self._membership.longest_absence
+            )
+        ):
+            self._looks = _LOOKS
+            log.warning("%s", text)
+            return
+        self._looks += 1
+        self._next_look = loop.call_later(PATIENCE, self._look_for_idle_members, loop)
 
     def _note_answer(self, action: Send, body: Any, now: float) -> None:
         """With the lock held."""
@@ -251,6 +281,8 @@ class MembershipTask(Generic[A]):
 
     def cancel(self) -> list[asyncio.Task[None]]:
         """Does not wait. Returns the tasks that are about to end."""
+        if self._next_look is not None:
+            self._next_look.cancel()
         tasks = [*self._tasks, *([self._main] if self._main else [])]
         for task in tasks:
             task.cancel()

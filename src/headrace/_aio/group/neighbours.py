@@ -1,4 +1,8 @@
-"""Passes hints between the members of one group in one process (`_machines/group/neighbours.py`)."""
+"""Passes hints between the members of one group in one process (`_machines/group/neighbours.py`).
+
+A member that waits to join can also ask which of the others the group waits for: in a notebook, it may be the one that
+this one should replace.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
-from ..._machines.group.neighbours import News
+from ..._machines.group.neighbours import HeldUp, News
 from ..background import call_if_open
 
 Key = tuple[object, str]  # bootstrap servers and group.id
@@ -19,11 +23,15 @@ _last_news: dict[Key, News] = {}
 
 
 class Neighbour:
-    """A member, from `enter` to `leave`. Both and `tell_others` are called on its loop, `on_hint` as well."""
+    """A member, from `enter` to `leave`. Both and `tell_others` are called on its loop, `on_hint` as well. `held_up`
+    says for how long the group waits for this member's poll(), and is called on any loop."""
 
-    def __init__(self, key: Key, on_hint: Callable[[], None]) -> None:
+    def __init__(
+        self, key: Key, on_hint: Callable[[], None], held_up: Callable[[], HeldUp | None] = lambda: None
+    ) -> None:
         self._key = key
         self._on_hint = on_hint
+        self._held_up = held_up
         self._loop = asyncio.get_running_loop()
 
     def enter(self) -> None:
@@ -36,6 +44,12 @@ class Neighbour:
             if not _members[self._key]:
                 del _members[self._key]
                 _last_news.pop(self._key, None)
+
+    def who_holds_up(self) -> list[HeldUp]:
+        """The other members for whose next poll() the group waits."""
+        with _lock:
+            others = [other for other in _members.get(self._key, ()) if other is not self]
+        return [found for other in others if (found := other._held_up()) is not None]
 
     def tell_others(self, news: News | None = None) -> None:
         """The group has changed, or is about to. None: it is not known to what."""

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import re
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from typing import Any
 
@@ -52,6 +53,7 @@ from .steps import Background, Steps, awaited
 log = logging.getLogger(__name__)
 
 
+_NO_LISTENER = RebalanceListener()
 AutoCommit = Callable[[Partitions], Coroutine[Any, Any, None]]
 
 
@@ -79,7 +81,8 @@ class Rebalancer:
         self._auto_commit = auto_commit
         self._final_commit = final_commit
         self._forget = forget
-        self._listener = RebalanceListener()
+        # The consumer holds it: it may refer to the consumer, which would otherwise never be collected.
+        self._listener_ref: weakref.ref[RebalanceListener] | None = None
         # Called with partitions that are revoked or lost, on the polling thread: run() starts no more of their records.
         self.before_listener: Callable[[Partitions], None] | None = None
         self.in_listener = False
@@ -116,6 +119,10 @@ class Rebalancer:
         else:
             self.member = ConsumerProtocolMember(settings, new_member_id(), backoff, chance.random)
 
+    @property
+    def _listener(self) -> RebalanceListener:
+        return (self._listener_ref and self._listener_ref()) or _NO_LISTENER
+
     # -- subscriptions -----------------------------------------------------------------------------------------
 
     @property
@@ -141,7 +148,7 @@ class Rebalancer:
         if listener is not None and not isinstance(listener, RebalanceListener):
             raise TypeError("a listener must be a headrace.RebalanceListener")
         with self._buffer.lock:
-            self._listener = listener or RebalanceListener()
+            self._listener_ref = None if listener is None else weakref.ref(listener)
             self._names, self._pattern, self._server_pattern = names, compiled, remote
             self.is_subscribed = True
             self._buffer.denied = frozenset()
@@ -411,7 +418,7 @@ class Rebalancer:
         self.is_subscribed = False
         self.health.forget()
         self._names, self._pattern, self._server_pattern = frozenset(), None, None
-        self._listener = RebalanceListener()
+        self._listener_ref = None
         self.revocations = Revocations()
         self.reported = self.reported_lost = frozenset()
         self.has_news = self.has_requests = False

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import os
 import time
 import weakref
@@ -26,7 +29,10 @@ from .arguments import headers_of, timestamp_of
 from .runtime import ProducerRuntime
 from .transactions import Transactions
 
-_UNCLOSED = "its records that were not delivered yet are lost"
+log = logging.getLogger(__name__)
+
+_DROPPED = 5.0  # seconds
+_UNCLOSED = f"its records that are not delivered within {_DROPPED:.0f} s are lost"
 
 
 class ProducerParts:
@@ -40,6 +46,7 @@ class ProducerParts:
             unclosed=_UNCLOSED,
             callbacks=Callbacks(self._stats, config.on_stats, config.statistics_interval_ms / 1000),
         )
+        self.lifecycle.end_dropped = self.end_dropped
         self.guard = self.lifecycle.guard
         # send() uses `open` without any check. In a forked child it is empty, and the guard rejects the call.
         forget_after_fork(accumulator)
@@ -165,6 +172,36 @@ class ProducerParts:
 
     def begin_close(self) -> None:
         self.accumulator.refuse(lambda: ClosedError("this producer is closed"))
+
+    async def flush(self, seconds: float | None) -> None:
+        """Raises TimeoutError. Records that have failed are no error."""
+        accumulator = self.accumulator
+        flush = object()
+        try:
+            batches = accumulator.begin_flush(flush)
+            async with asyncio.timeout(seconds):
+                await accumulator.waiting.wait_for_async(batches)
+        finally:
+            accumulator.end_flush(flush)
+
+    async def end_dropped(self) -> None:
+        """The producer was dropped without close(): its records are delivered nevertheless, if brokers accept them now,
+        and its transaction is aborted, since readers would wait for its timeout. On the producer's thread."""
+        self.begin_close()
+        try:
+            if self.needs_abort:
+                await self.abort_open(_DROPPED)
+            with contextlib.suppress(TimeoutError):
+                await self.flush(_DROPPED)
+            if count := sum(map(len, self.accumulator.not_done())):
+                log.warning(
+                    "an unclosed producer was dropped, and %d of its records were not delivered within %.0f s: they "
+                    "are lost. Call flush() or close() before",
+                    count,
+                    _DROPPED,
+                )
+        finally:
+            await self.end_tasks()
 
     async def end_tasks(self) -> None:
         """On the producer's thread."""

@@ -151,16 +151,10 @@ class AsyncProducer:
         self._parts.raise_unseen()
 
     async def _flush(self, seconds: float | None) -> None:
-        accumulator = self._parts.accumulator
-        flush = object()
         try:
-            batches = accumulator.begin_flush(flush)
-            async with asyncio.timeout(seconds):
-                await accumulator.waiting.wait_for_async(batches)
+            await self._parts.flush(seconds)
         except TimeoutError:
             raise self._parts.flush_timeout(seconds) from self._parts.last_error()
-        finally:
-            accumulator.end_flush(flush)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +17,7 @@ from ...errors import WakeupError
 from ...records import Record, Records
 from ...types import AcknowledgeType
 from ..callbacks import call_to_the_end
-from ..lifecycle import CLOSE_TIMEOUT, THREAD_END
+from ..lifecycle import CLOSE_TIMEOUT, THREAD_END, Held
 from ..poll_signal import ITERATION_POLL
 from ..run.options import Handler
 from ..run.share_run import ShareProgress, ShareRunSettings
@@ -44,6 +45,7 @@ class AsyncShareConsumer:
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._parts = parts = ShareParts(ShareConsumerConfig.parse(config, **settings))
         self._guard, self._buffer = parts.guard, parts.buffer
+        self._callback: Held[AcknowledgementCallback] | None = None
         parts.lifecycle.watch(self)
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -150,7 +152,9 @@ class AsyncShareConsumer:
         """Sets the callback for results of acknowledgements: `callback(offsets, error)`, with the offsets by partition
         as ranges, and None or the broker's error. poll(), commit() and close() call it."""
         self._guard.check_change("set_acknowledgement_commit_callback()")
-        self._parts.callback = callback_of("callback", callback)
+        chosen = callback_of("callback", callback)
+        self._callback = None if chosen is None else Held(chosen)
+        self._parts.callback = None if self._callback is None else weakref.ref(self._callback)
 
     async def run(
         self,

@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 from ..._machines.group.actions import Send
+from ..._machines.group.neighbours import HeldUp
 from ..._machines.share.member import NEEDS, ShareMember, ShareState
 from ..._protocol.codes import topics_denied
 from ...config.share import ShareConsumerConfig
@@ -108,3 +109,10 @@ class ShareMembership:
 
     def leave_denied(self, leave_request: Send) -> None:
         """The next membership may use the same id at once: it begins with epoch 0."""
+
+    def is_waiting(self) -> bool:
+        """Members of a share group do not wait for each other."""
+        return False
+
+    def held_up(self) -> HeldUp | None:
+        return None

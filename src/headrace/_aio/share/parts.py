@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from ...types import AcknowledgeType, TopicPartition
 from .. import telemetry
 from ..callbacks import Callbacks
 from ..clients import add
-from ..lifecycle import CLOSE_TIMEOUT, Lifecycle
+from ..lifecycle import CLOSE_TIMEOUT, Held, Lifecycle, held
 from ..run.options import Handler
 from ..run.share_run import ShareRun, ShareRunParts, ShareRunSettings
 from ..run.traced_share_run import TracedShareRun
@@ -45,8 +46,9 @@ class ShareParts:
         self.callbacks = callbacks = Callbacks(self.metrics, config.on_stats, interval, config.on_event)
         buffer.report = callbacks.report
         self.lifecycle = Lifecycle(buffer.poll_signal, lambda: ShareRuntime(config, buffer), callbacks=callbacks)
+        self.lifecycle.end_dropped = self.stop_background
         self.guard = self.lifecycle.guard
-        self.callback: AcknowledgementCallback | None = None
+        self.callback: weakref.ref[Held[AcknowledgementCallback]] | None = None
         self._unreturned = UnreturnedResults()
         self.is_leaving = False  # unsubscribe() is under way: a poll of another task must not start everything again
         self._handover: ShareHandover | None = None  # of the poll that is under way, or was the last
@@ -180,8 +182,8 @@ class ShareParts:
             buffer.acknowledged += accepted
             buffer.refused += refused
             buffer.news = buffer.news[1:]
-            if self.callback is not None:
-                self.callback(offsets, outcome.error)
+            if (callback := held(self.callback)) is not None:
+                callback(offsets, outcome.error)
 
     def results(self, unsettled: set[TopicPartition]) -> tuple[Results, UnreturnedResults]:
         """What a commit() returns, and whom it tells so."""

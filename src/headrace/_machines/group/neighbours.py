@@ -10,6 +10,7 @@ for their interval. A heartbeat that comes early is like any other, so a hint th
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -18,6 +19,7 @@ from ..._protocol.codes import NONE
 from ..._protocol.messages import CONSUMER_GROUP_HEARTBEAT, HEARTBEAT, SHARE_GROUP_HEARTBEAT
 from .actions import Send
 
+PATIENCE = 2.0  # seconds that a member that joins waits before it says for whom
 _JOIN = 0
 _SPACING = 0.1  # of the heartbeat interval
 _SHORTEST_SPACING = 0.05  # seconds
@@ -32,6 +34,28 @@ def hint_spacing(interval: float) -> float:
 def heartbeat_after_hint(due: float, interval: float, now: float) -> float:
     """When to send the next heartbeat, which was due an interval after the last one."""
     return min(due, max(now, due - interval + hint_spacing(interval)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeldUp:
+    """The group waits for the next poll() of a member, to complete a rebalance."""
+
+    member_id: str
+    seconds: float
+    """Since its last poll()."""
+
+
+def waiting_for(group_id: str, others: Iterable[HeldUp], longest_absence: float) -> str | None:
+    """What a member says that waits to get partitions, if others of its process keep it waiting."""
+    idle = [each for each in others if each.seconds >= PATIENCE]
+    if not idle:
+        return None
+    shown = ", ".join(f"{each.member_id} (last poll() {each.seconds:.0f} s ago)" for each in idle)
+    return (
+        f"group {group_id}: this consumer waits for others of the same process, which do not poll: {shown}. Close "
+        f"them. The group waits for each for up to {longest_absence:.0f} s (max.poll.interval.ms). In a notebook, one "
+        f"that was replaced lives on while something refers to it, such as the traceback of an interrupted cell"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
