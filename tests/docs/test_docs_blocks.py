@@ -34,6 +34,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECURITY = "security.md"
 TUTORIAL = "tutorial.md"  # its blocks are programs that build on each other: test_docs_tutorial.py
+NOTEBOOKS = "notebooks.md"  # its blocks are cells: test_docs_notebooks.py
 _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
 _NEEDS_SPARK = re.compile(r"\bspark\.|^\.option\(", re.MULTILINE)
 _POLLS = 4
@@ -142,7 +143,7 @@ def taken_for_granted(block: Block, servers: str) -> dict[str, Any]:
 
 def by_itself(block: Block) -> bool:
     """Whether a block needs only a broker."""
-    return not needs_spark(block) and block.page not in (SECURITY, TUTORIAL)
+    return not needs_spark(block) and block.page not in (SECURITY, TUTORIAL, NOTEBOOKS)
 
 
 @pytest.mark.parametrize("block", list(filter(by_itself, blocks("python"))), ids=str)

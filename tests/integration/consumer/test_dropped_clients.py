@@ -173,9 +173,7 @@ def test_a_consumer_may_be_collected_anywhere(servers: str, topic: str, place: s
 def test_nothing_is_committed_for_a_dropped_member(servers: str, topic: str) -> None:
     """Nobody knows whether the records of the last poll were processed."""
     group = unique("g")
-    consumer = joined(servers, group, topic)
-    while not consumer.poll(0.1):
-        pass
+    consumer = joined(servers, group, topic, auto_commit_interval_ms=3_600_000)
     thread = consumer._parts.lifecycle.portal._server.thread  # type: ignore[union-attr]
     assert thread is not None
     del consumer

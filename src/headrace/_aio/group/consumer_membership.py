@@ -9,7 +9,7 @@ from typing import Any
 
 from ..._machines.group.actions import Action, ComputeAssignment, Send
 from ..._machines.group.assignors import is_own
-from ..._machines.group.classic import ClassicMember, ClassicState
+from ..._machines.group.classic import ClassicMember
 from ..._machines.group.consumer_protocol import ConsumerProtocolMember
 from ..._machines.group.leader import compute_assignment
 from ..._machines.group.neighbours import HeldUp
@@ -100,15 +100,13 @@ class ConsumerMembership:
 
     def is_waiting(self) -> bool:
         with self.lock:
-            member = self.member
-            if isinstance(member, ClassicMember):
-                return member.state in (ClassicState.JOINING, ClassicState.SYNCING)
-            return not member.owned and member.failure is None
+            return not self.member.owned and self.member.failure is None
 
     def held_up(self) -> HeldUp | None:
         now = time.monotonic()
         with self.lock:
             member = self.member
-            is_asked = member.state is ClassicState.BEGINNING or bool(member.owned and member.to_revoke)
+            is_classic = isinstance(member, ClassicMember)
+            is_asked = member.revoke_requested_at is not None if is_classic else bool(member.to_revoke)
             idle = self.longest_absence - (member.poll_deadline - now)
             return HeldUp(printable(member.identity.member_id, 200), idle) if is_asked and idle >= 0 else None
