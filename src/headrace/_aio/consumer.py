@@ -228,9 +228,9 @@ class AsyncConsumer:
         :param progress_interval: seconds between these calls.
         :param producer: a producer with a transactional.id, for exactly-once processing. The handler returns a
             ProducerRecord, a list of them, or None. They are written, as dead letters are, in transactions that also
-            commit the offsets of their input records. It needs enable.auto.commit=false. Readers of the output set
-            isolation.level=read_committed.
-        :raises ConfigError: commit.mode is not "done".
+            commit the offsets of their input records. It needs enable.auto.commit=false. The consumer reads with
+            isolation.level=read_committed from then on, and readers of the output set it, too.
+        :raises ConfigError: commit.mode is not "done"; or isolation.level=read_uncommitted is set, with a producer.
         :raises StateError: there is no subscription.
         :returns: the final progress. The last error of a handler, and errors of poll() and commit() that cannot be
             retried, are raised instead.

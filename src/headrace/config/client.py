@@ -141,6 +141,12 @@ class ClientConfig(SecuritySettings):
     )
     statistics_interval_ms: int = setting(_ms, 5_000, "The time between two calls of on.stats. 0 means never.")
 
+    _given: ClassVar[frozenset[str]] = frozenset()
+
+    def is_given(self, name: str) -> bool:
+        """Whether the program has set this setting, even to its default."""
+        return name in self._given
+
     def connection_settings(self) -> dict[str, Any]:
         """The settings with which a client of another kind connects to the same brokers in the same way."""
         fields = {field.name: field for field in dataclasses.fields(ClientConfig)}
@@ -187,6 +193,7 @@ class ClientConfig(SecuritySettings):
     def _create(cls, values: Mapping[str, Any]) -> Self:
         """Raises ConfigError if the security settings contradict each other, or if files cannot be read."""
         made = cls(**values)
+        object.__setattr__(made, "_given", frozenset(values))
         check_security(made)
         return made
 

@@ -220,7 +220,8 @@ class ConsumerConfig(ClientConfig):
     isolation_level: str = setting(
         one_of("read_uncommitted", "read_committed"),
         "read_uncommitted",
-        "read_committed skips the records of open and aborted transactions.",
+        "read_committed skips the records of open and aborted transactions. An exactly-once run() reads them with "
+        "read_committed, unless this is set to read_uncommitted, which it refuses.",
     )
     check_crcs: bool = setting(parse_flag, True, "Verify the CRC-32C of every record batch.")
     fetch_min_bytes: int = setting(
@@ -247,6 +248,15 @@ class ConsumerConfig(ClientConfig):
         "A function that receives the events of headrace.events: failing heartbeats, a membership at risk or lost, a "
         "stuck handler of run(). It is called on a thread of its own.",
     )
+
+    @property
+    def reads_committed(self) -> bool:
+        """It can become true later, by `read_committed`: ask when it is needed."""
+        return self.isolation_level == "read_committed"
+
+    def read_committed(self) -> None:
+        """An exactly-once run() has begun. The only setting that changes after the consumer was created."""
+        object.__setattr__(self, "isolation_level", "read_committed")
 
     @property
     def has_formats(self) -> bool:

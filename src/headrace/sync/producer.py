@@ -207,8 +207,11 @@ class Producer:
         try:
             if parts.needs_abort:
                 lifecycle.portal.run(lambda: parts.abort_open(seconds))
-            with contextlib.suppress(TimeoutError):
-                self._flush(seconds)
+            elif parts.is_aborting:
+                lifecycle.portal.run(lambda: parts.end_abort(seconds))
+            if not parts.is_aborting:
+                with contextlib.suppress(TimeoutError):
+                    self._flush(seconds)
         finally:
             try:
                 if lifecycle.portal.is_open:

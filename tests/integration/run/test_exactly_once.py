@@ -196,6 +196,34 @@ def test_nothing_is_lost_or_doubled_when_members_are_killed(admin: Admin, server
     assert counts == Counter(range(sent)), f"seed {seed}"
 
 
+@pytest.mark.parametrize("polls_before", [False, True])
+def test_records_of_aborted_transactions_have_no_outputs(
+    kind: Kind, admin: Admin, servers: str, polls_before: bool
+) -> None:
+    source, target = admin.create("in"), admin.create("copies")
+    with transactional(Kind("sync"), servers) as writer:
+        for number in range(60):
+            writer.begin()
+            writer.send(source, f"{number}".rjust(5).encode()).result(30)
+            writer.abort() if number % 2 else writer.commit()
+    consumer = kind.member(servers, unique("g"), source, enable_auto_commit=False, max_poll_records=3)
+    if polls_before:  # the rest is fetched ahead, without regard to transactions
+        found: list[Record] = []
+        while len(found) < 3:
+            found += consumer.poll(1)
+        consumer.seek_to_beginning()
+        for record in consumer.poll(10, max_records=1):
+            consumer.seek((source, 0), record.offset)
+    producer = transactional(kind, servers)
+    consumer.run(
+        copying(kind, target),
+        producer=producer,
+        **until(consumer, lambda progress: len(outputs(servers, target)) >= 30),
+    )
+    close(kind, producer, consumer)
+    assert sorted(map(int, outputs(servers, target))) == list(range(0, 60, 2))
+
+
 def test_settings_that_cannot_be_exactly_once_are_refused(admin: Admin, servers: str) -> None:
     source = admin.create("in")
     kind = Kind("sync")
@@ -203,10 +231,12 @@ def test_settings_that_cannot_be_exactly_once_are_refused(admin: Admin, servers:
     consumer = kind.member(servers, unique("g"), source)
     auto = kind.member(servers, unique("g"), source, enable_auto_commit=True)
     lanes = kind.member(servers, unique("g"), source, enable_auto_commit=False, enable_parallel_rebalance=True)
+    dirty = kind.member(servers, unique("g"), source, enable_auto_commit=False, isolation_level="read_uncommitted")
     for member, chosen, error, text in (
         (consumer, plain, ConfigError, "transactional.id"),
         (auto, producer, ConfigError, "enable.auto.commit=false"),
         (lanes, producer, ConfigError, "enable.parallel.rebalance"),
+        (dirty, producer, ConfigError, "isolation.level=read_committed"),
         (consumer, "producer", TypeError, "must be a Producer"),
     ):
         with pytest.raises(error, match=text):

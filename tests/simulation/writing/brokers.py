@@ -56,6 +56,7 @@ class Brokers:
             for number in range(count)
         }
         self.down: set[int] = set()
+        self.missing: set[str] = set()  # topics that do not exist yet
         self.features = {"transaction.version": transaction_version}
         self.groups: dict[str, GroupOffsets] = {}
         last_epoch = dice.choice((3, 30_000, 30_000))
@@ -164,6 +165,9 @@ class Brokers:
         )
 
     def _topic(self, name: str) -> Body:
+        if name in self.missing:
+            code = E.unknown_topic_or_partition
+            return Body(name=name, topic_id=uuid.UUID(int=0), error_code=code, is_internal=False, partitions=[])
         partitions = [
             Body(
                 partition_index=tp.partition,

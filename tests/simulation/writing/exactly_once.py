@@ -83,6 +83,8 @@ class Member:
             request_timeout_ms=dice.choice((500, 5000)),
             delivery_timeout_ms=dice.choice((6000, 100_000)),
             max_block_ms=dice.choice((1000, 60_000)),
+            buffer_memory=dice.choice((400, 32 * 2**20)),  # the outputs of some transactions exceed it
+            max_request_size=300,
         )
         self.outputs: PendingOutputs[ProducerRecord] = PendingOutputs()
         self._positions: dict[TopicPartition, int] = {}
@@ -200,6 +202,9 @@ async def scenario(world: World) -> None:
     run = Run(world)
     world.begin_trouble()
     world.add_act(run.rebalance, 3)
+    if world.dice.random() < 0.3:  # the topic of the outputs is created later
+        world.brokers.missing.add("out")
+        world.loop.call_later(world.dice.choice((0.5, 5.0, 30.0)), world.brokers.missing.discard, "out")
 
     async def supervise(slot: str) -> None:
         lives: list[asyncio.Task[bool]] = []

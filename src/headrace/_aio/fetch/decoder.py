@@ -62,7 +62,7 @@ class Decoder:
     def __init__(self, config: ConsumerConfig, partitions: FetchedPartitions, wake: Callable[[], None]) -> None:
         self._partitions = partitions
         self._wake = wake
-        self._read_committed = config.isolation_level == "read_committed"
+        self._config = config
         self._check_crcs = config.check_crcs
         self._max_batch = config.decompressed_batch_max_bytes
         self._value, self._key = config.value_deserializer, config.key_deserializer
@@ -95,7 +95,7 @@ class Decoder:
         try:
             outcomes = decode_all(
                 [(a.records, a.tp.topic, a.tp.partition, a.offset, a.aborted) for a in arrivals],
-                read_committed=self._read_committed,
+                read_committed=self._config.reads_committed,
                 check_crcs=self._check_crcs,
                 max_batch_bytes=self._max_batch,
                 max_total_bytes=room,

@@ -294,7 +294,7 @@ class _FetchStream:
             "max_wait": self._max_wait_ms,
             "min_bytes": config.fetch_min_bytes,
             "max_bytes": max_bytes,
-            "isolation_level": 1 if config.isolation_level == "read_committed" else 0,
+            "isolation_level": 1 if config.reads_committed else 0,
             "session_id": request.session_id,
             "session_epoch": request.epoch,
             "topics": [{"topic_id": topic, "partitions": items} for topic, items in topics.items()],

@@ -18,19 +18,29 @@ class RepeatedFetch:
     """The requests of one stream. Belongs to whoever plans them."""
 
     def __init__(self, config: ConsumerConfig, lane: str | None) -> None:
-        self.fetch = DirectFetch(
+        self._config = config
+        self._lane = lane
+        self._read_committed = config.reads_committed
+        self.fetch = self._new_fetch()
+        self._changed: dict[TopicIdPartition, None] = {}  # since the last `prepare`
+
+    def _new_fetch(self) -> DirectFetch:
+        config = self._config
+        return DirectFetch(
             client_id=config.client_id,
             min_bytes=config.fetch_min_bytes,
-            read_committed=config.isolation_level == "read_committed",
+            read_committed=self._read_committed,
             rack=config.client_rack,
             check_crcs=config.check_crcs,
             max_batch_bytes=config.decompressed_batch_max_bytes,
-            lane=lane,
+            lane=self._lane,
         )
-        self._changed: dict[TopicIdPartition, None] = {}  # since the last `prepare`
 
     def planned(self, plan: FetchPlan) -> None:
         """This is requested next, natively or not."""
+        if self._read_committed != self._config.reads_committed:
+            self._read_committed = self._config.reads_committed
+            self.fetch, self._changed = self._new_fetch(), dict.fromkeys(plan.wants)
         self._changed.update(plan.changed)
 
     def prepare(self, plan: FetchPlan, request: SessionRequest, *, version: int, max_wait_ms: int, room: int) -> None:

@@ -29,9 +29,7 @@ class ListOffsets:
 
     def __init__(self, client: Client[ConsumerConfig]) -> None:
         self._client = client
-        config = client.config
-        self._isolation = 1 if config.isolation_level == "read_committed" else 0
-        self._timeout_ms = config.request_timeout_ms
+        self._timeout_ms = client.config.request_timeout_ms
 
     async def by_time(
         self, timestamps: Mapping[TopicPartition, int], *, isolation: int | None = None
@@ -41,9 +39,11 @@ class ListOffsets:
         def partition(tp: TopicPartition, epoch: int) -> dict[str, Any]:
             return {"partition_index": tp.partition, "current_leader_epoch": epoch, "timestamp": timestamps[tp]}
 
+        if isolation is None:
+            isolation = 1 if self._client.config.reads_committed else 0
         fields = {
             "replica_id": -1,
-            "isolation_level": self._isolation if isolation is None else isolation,
+            "isolation_level": isolation,
             "timeout": self._timeout_ms,
         }
         results = await self._ask(

@@ -31,6 +31,7 @@ from .transactions import Transactions
 
 log = logging.getLogger(__name__)
 
+_LAST_ABORT = 3.0  # seconds
 _DROPPED = 5.0  # seconds
 _UNCLOSED = f"its records that are not delivered within {_DROPPED:.0f} s are lost"
 
@@ -145,6 +146,19 @@ class ProducerParts:
         if runtime is not None and runtime.sender.transactions is not None:
             seconds = self.config.max_block_ms / 1000 if timeout is None else timeout
             await runtime.sender.transactions.abort_open(seconds)
+
+    @property
+    def is_aborting(self) -> bool:
+        """Whether an abort() has timed out. Nobody will see the records of its transaction, so close() does not wait
+        for their deliveries."""
+        return self._state() is TransactionState.ABORTING
+
+    async def end_abort(self, timeout: float | None) -> None:
+        """Gives an abort() that has timed out a little more time."""
+        runtime = self.lifecycle.runtime
+        if runtime is not None and runtime.sender.transactions is not None:
+            with contextlib.suppress(HeadraceError):
+                await runtime.sender.transactions.settle(_LAST_ABORT if timeout is None else min(timeout, _LAST_ABORT))
 
     # -- flush and the end -----------------------------------------------------------------------------------------
 

@@ -253,7 +253,8 @@ class AsyncProducer:
 
     async def close(self, *, timeout: float | None = None) -> None:
         """Sends the remaining records, waits up to `timeout` seconds (None: delivery.timeout.ms) until they are
-        delivered, and ends the producer's thread. Records that are not delivered by then fail.
+        delivered, and ends the producer's thread. Records that are not delivered by then fail. Aborts an open
+        transaction; if abort() has timed out before, it waits for a few seconds at most.
 
         Raises the error of a record that was not delivered, unless its delivery was checked already.
         """
@@ -266,8 +267,11 @@ class AsyncProducer:
         try:
             if parts.needs_abort:
                 await lifecycle.portal.wait(lambda: parts.abort_open(seconds))
-            with contextlib.suppress(TimeoutError):
-                await self._flush(seconds)
+            elif parts.is_aborting:
+                await lifecycle.portal.wait(lambda: parts.end_abort(seconds))
+            if not parts.is_aborting:
+                with contextlib.suppress(TimeoutError):
+                    await self._flush(seconds)
         finally:
             try:
                 if lifecycle.portal.is_open:

@@ -169,7 +169,8 @@ class ConsumerRun(RunLoop[Job[Record], Progress]):
         tries = job.dead_letter_attempts or job.attempts
         where = f"{what}{self._name(job)}"
         if action is FailureAction.RETRY:
-            log.info("%s: attempt %d failed and will be retried: %r", where, tries, error)
+            level = logging.WARNING if job.is_dead_letter else logging.INFO  # an attempt to write one takes up to 30 s
+            log.log(level, "%s: attempt %d failed and will be retried: %r", where, tries, error)
         elif action is FailureAction.DEAD_LETTER:
             log.warning("%s: failed for the last time, after %d attempts: %r", where, tries, error)
         elif action is FailureAction.STOP:

@@ -37,6 +37,14 @@ class ExactlyOnce:
                 "run(producer=…) does not work with enable.parallel.rebalance=true: the offsets of two lanes cannot be "
                 "committed in one transaction"
             )
+        if config.is_given("isolation_level") and not config.reads_committed:
+            raise ConfigError(
+                "run(producer=…) needs isolation.level=read_committed, or the setting left out: with read_uncommitted, "
+                "the records of an aborted transaction have outputs, too, and so has the transaction that repeats it"
+            )
+        if not config.reads_committed:
+            config.read_committed()
+            buffer.move(buffer.partitions(), PartitionState.refetch)
         self.transactions = TransactionalCommits(producer, self._cut, self._committed, group.metadata)
         self._buffer = buffer
         self._completions = completions

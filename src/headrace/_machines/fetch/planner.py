@@ -109,7 +109,7 @@ class FetchPlanner:
         self._partition_bytes = config.max_partition_fetch_bytes
         self._fetch_bytes = config.fetch_max_bytes
         self._budget = budget
-        self._read_committed = config.isolation_level == "read_committed"
+        self._config = config
         self._replica_age = config.metadata_max_age_ms / 1000
         self._backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
         self._reserved = 0
@@ -317,7 +317,7 @@ class FetchPlanner:
                 continue
             state.failures = 0
             state.end_refusal()
-            state.readable_end = last_stable_offset if self._read_committed else high_watermark
+            state.readable_end = last_stable_offset if self._config.reads_committed else high_watermark
             if records is None or next_offset == asked.offset:  # the same records again, in the same response
                 continue
             self._tick += 1
@@ -352,7 +352,7 @@ class FetchPlanner:
     def _accepted(self, state: PartitionState, data: Any, now: float) -> bool:
         state.failures = 0
         state.end_refusal()
-        state.readable_end = data.last_stable_offset if self._read_committed else data.high_watermark
+        state.readable_end = data.last_stable_offset if self._config.reads_committed else data.high_watermark
         if data.preferred_read_replica >= 0:
             state.preferred = PreferredReplica(data.preferred_read_replica, now + self._replica_age)
             self._nodes |= {data.preferred_read_replica}

@@ -1,7 +1,9 @@
-"""Exactly-once run() whose outputs cannot be sent for a while: it keeps polling, and ends soon when it is stopped."""
+"""run() whose outputs or dead letters cannot be sent for a while: it keeps polling, says so, and ends soon if asked."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -11,13 +13,14 @@ from typing import Any
 import pytest
 
 from headrace import AsyncProducer, LocalBroker, Producer, ProducerRecord, Record
-from headrace.errors import RequestTimeoutError
+from headrace.errors import HeadraceError, RequestTimeoutError
 from support.brokers.admin import Admin, unique
 from support.brokers.fixtures import KAFKA_VERSION
 from support.brokers.produce import numbered_topic
 from support.brokers.topic_contents import oracle_rows
 from support.harness.groups import RecordingListener
-from support.harness.run_kinds import Kind
+from support.harness.run_kinds import Kind, until
+from support.harness.waiting import wait_for
 
 COUNT = 50
 MAX_POLL_INTERVAL = 2.5  # seconds
@@ -41,9 +44,9 @@ def close(kind: Kind, producer: Any, consumer: Any) -> None:
         consumer._loop.run_until_complete(producer.close())
 
 
-def returning(kind: Kind, target: str, size: int = 1) -> Any:
+def returning(kind: Kind, target: str) -> Any:
     def output(record: Record) -> ProducerRecord:
-        return ProducerRecord(target, f"{record.offset}".rjust(size).encode())
+        return ProducerRecord(target, f"{record.offset}".encode())
 
     async def output_in_a_task(record: Record) -> ProducerRecord:
         return output(record)
@@ -116,26 +119,101 @@ def test_outputs_that_exceed_the_memory_do_not_stop_polls_while_the_broker_is_aw
     consumer = member(kind, servers, source, listener)
     producer = transactional(kind, servers, buffer_memory=10_000, batch_size=1000)
     looks: list[float] = []
-    paused_at = 0.0
-    is_paused = False
+    paused_at: list[float] = []
+    is_resumed = False
+
+    def output(record: Record) -> ProducerRecord:
+        if record.offset == 10:  # the producer knows everything that it needs
+            wait_for("the first outputs", lambda: len(written(servers, target)) == 10)
+            pausable.pause(*pausable.brokers)
+            paused_at.append(time.monotonic())
+        return ProducerRecord(target, f"{record.offset}".rjust(1000).encode())
+
+    async def output_in_a_task(record: Record) -> ProducerRecord:
+        return await asyncio.to_thread(output, record)
 
     def look(progress: Any) -> None:
-        nonlocal paused_at, is_paused
+        nonlocal is_resumed
         now = time.monotonic()
         looks.append(now)
-        if not paused_at and progress.handled:
-            pausable.pause()
-            paused_at, is_paused = now, True
-        elif is_paused and now > paused_at + 2 * MAX_POLL_INTERVAL:
-            pausable.resume()
-            is_paused = False
-        elif not is_paused and (len(written(servers, target)) == COUNT or now > paused_at + 60):
+        if paused_at and not is_resumed and now > paused_at[0] + 2 * MAX_POLL_INTERVAL:
+            pausable.resume(*pausable.brokers)
+            is_resumed = True
+        elif is_resumed and (len(written(servers, target)) == COUNT or now > paused_at[0] + 60):
             consumer.wakeup()
 
-    handler = returning(kind, target, size=1000)
-    consumer.run(handler, producer=producer, on_progress=look, progress_interval=0.05, concurrency=1)
+    handler = output if kind.name == "sync" else output_in_a_task
+    consumer.run(handler, producer=producer, on_progress=look, progress_interval=0.05, order="partition")
     close(kind, producer, consumer)
     admin.close()
     assert written(servers, target) == list(range(COUNT))
     assert max(b - a for a, b in itertools.pairwise(looks)) < MAX_POLL_INTERVAL
     assert listener.kinds() == ["assigned"]
+
+
+def test_a_run_and_its_producer_end_soon_while_the_broker_is_away(kind: Kind, pausable: LocalBroker) -> None:
+    """Some outputs are on their way, others do not fit into memory."""
+    servers = pausable.bootstrap_servers
+    admin = Admin(servers)
+    source, target = numbered_topic(servers, admin.create("numbers"), 1, COUNT), admin.create("out")
+    admin.close()
+    consumer = member(kind, servers, source, RecordingListener())
+    producer = transactional(kind, servers, buffer_memory=10_000, batch_size=1000)
+    stopped: list[float] = []
+
+    def output(record: Record) -> ProducerRecord:
+        if record.offset == 10:
+            wait_for("the first outputs", lambda: len(written(servers, target)) == 10)
+            pausable.pause(*pausable.brokers)
+        return ProducerRecord(target, f"{record.offset}".rjust(1000).encode())
+
+    async def output_in_a_task(record: Record) -> ProducerRecord:
+        return await asyncio.to_thread(output, record)
+
+    def stop(progress: Any) -> None:
+        if progress.handled == COUNT and not stopped:
+            stopped.append(time.monotonic())
+            consumer.wakeup()
+
+    handler = output if kind.name == "sync" else output_in_a_task
+    with pytest.raises(RequestTimeoutError, match=target):
+        consumer.run(handler, producer=producer, on_progress=stop, progress_interval=0.05, order="partition")
+    with contextlib.suppress(HeadraceError):  # the records of the aborted transaction
+        close(kind, producer, consumer)
+    ended = time.monotonic()
+    pausable.resume(*pausable.brokers)
+    assert ended < stopped[0] + 15
+
+
+def test_a_dead_letter_that_cannot_be_written_is_warned_of(
+    kind: Kind, admin: Admin, servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not only when the last attempt has failed, minutes later."""
+    caplog.set_level(logging.WARNING, "headrace")
+    source = numbered_topic(servers, admin.create("numbers"), 1, 1)
+    consumer = kind.member(servers, unique("g"), source)
+    attempts: list[int] = []
+
+    def fail(record: Record) -> None:
+        raise KeyError("never")
+
+    def write(record: Record, error: BaseException) -> None:
+        attempts.append(record.offset)
+        if len(attempts) < 3:
+            raise RequestTimeoutError("topic letters is not there")
+
+    async def fail_in_a_task(record: Record) -> None:
+        fail(record)
+
+    async def write_in_a_task(record: Record, error: BaseException) -> None:
+        write(record, error)
+
+    consumer.run(
+        fail if kind.name == "sync" else fail_in_a_task,
+        retries=3,
+        retry_backoff=0.01,
+        dead_letter=write if kind.name == "sync" else write_in_a_task,
+        **until(consumer, lambda progress: progress.dead_lettered == 1),
+    )
+    lines = [each.getMessage() for each in caplog.records if "topic letters" in each.getMessage()]
+    assert [line.split(":")[0] for line in lines] == [f"the dead letter of {source}-0, offset 0"] * 2
