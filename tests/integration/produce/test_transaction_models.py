@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from headrace import GroupMetadata, LocalBroker, Producer
-from headrace._protocol import messages
-from headrace._protocol.messages import Api
 from headrace.types import TopicPartition
 from simulation.writing.brokers import Brokers
 from simulation.writing.virtual_loop import virtual_time
 from support.brokers.admin import Admin
 from support.brokers.topic_contents import oracle_rows
 from support.brokers.transaction_versions import broker_with
-from support.harness.transaction_scripts import SHORT, Script, Wire
+from support.harness.raw_requests import ModelWire, Wire, asked_by_client
+from support.harness.transaction_scripts import SHORT, Script
 
 pytestmark = pytest.mark.kafka("4.3")  # the models are those of this version
 
@@ -134,30 +132,6 @@ def broker(version: int) -> Iterator[LocalBroker]:
         yield broker
 
 
-class BrokerWire:
-    """The connections of a client without a transaction."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    async def call(self, api: Api, version: int, fields: Mapping[str, Any]) -> Any:
-        (node,) = self._client.cluster.brokers
-        exactly = dataclasses.replace(api, lowest=version, highest=version)
-        return (await self._client.call(node, exactly, fields)).body
-
-
-def _with_client(servers: str, run: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-    with Producer(bootstrap_servers=servers) as producer:
-        lifecycle = producer._parts.lifecycle
-
-        async def main() -> Any:
-            client = lifecycle.start().client
-            await client.fetch_metadata((TOPIC,))
-            return await run(client)
-
-        return lifecycle.portal.run(main)
-
-
 def _by_broker(servers: str, version: int) -> tuple[list[list[str]], Mapping[int, list[bytes | None]]]:
     count = len(_plans(version)) * _PARTITIONS
     admin = Admin(servers)
@@ -170,13 +144,7 @@ def _by_broker(servers: str, version: int) -> tuple[list[list[str]], Mapping[int
     with Producer(bootstrap_servers=servers, transactional_id="any") as first, first.transaction():
         first.send_offsets({(TOPIC, 0): 1}, GroupMetadata("any"))
 
-    async def run(client: Any) -> list[list[str]]:
-        with client.lock:
-            topic_id = client.cluster.topic_id(TOPIC)
-        wire = BrokerWire(client)
-        return await _run(wire, topic_id, version)
-
-    results = _with_client(servers, run)
+    results = asked_by_client(servers, TOPIC, lambda wire, topic_id: _run(wire, topic_id, version))
     visible = defaultdict(list)
     for row in oracle_rows(servers, TOPIC, count, isolation="read_committed"):
         visible[row.partition].append(row.value)
@@ -184,22 +152,6 @@ def _by_broker(servers: str, version: int) -> tuple[list[list[str]], Mapping[int
 
 
 # -- the models --------------------------------------------------------------------------------------------------------
-
-
-class ModelWire:
-    """The brokers of the simulation."""
-
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
-
-    async def call(self, api: Api, version: int, fields: Mapping[str, Any]) -> Any:
-        node = 1
-        if api is messages.PRODUCE:
-            topic = fields["topic_data"][0]
-            node = self._brokers.partitions[TopicPartition(TOPIC, topic["partition_data"][0]["index"])].leader
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._brokers.handle(node, api.name, version, fields, answer.set_result)
-        return await answer
 
 
 def _by_model(version: int) -> tuple[list[list[str]], Mapping[int, list[bytes]]]:

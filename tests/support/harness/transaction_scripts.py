@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from kio.schema.errors import ErrorCode as E
 
@@ -33,6 +33,7 @@ from headrace._protocol import messages
 from headrace._protocol.messages import Api
 from headrace.types import TopicPartition
 from support.brokers.record_batches import Entry, encode_batch
+from support.harness.raw_requests import Wire
 
 NOBODY = ProducerIdentity(-1, -1)
 # The broker has not decided yet.
@@ -46,12 +47,6 @@ _TRANSIENT = {
 _PATIENCE = 2000  # attempts
 _PAUSE = 0.01
 SHORT = 400  # milliseconds
-
-
-class Wire(Protocol):
-    """Sends a request of this version to the broker that is responsible, and returns the body of its response."""
-
-    async def call(self, api: Api, version: int, fields: Mapping[str, Any]) -> Any: ...
 
 
 @dataclasses.dataclass
