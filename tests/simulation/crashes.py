@@ -1,8 +1,11 @@
 """KIP-333 without a broker: a log, two commit logs, and a consumer that crashes at any moment.
 
-The lanes' machine and the commit texts are real; everything else is a model. After every step, each offset that the two
-commit logs mark as done was delivered (or deleted by retention). Within one life of a consumer, no record is delivered
-twice, and none that was committed before. At the end, an undisturbed consumer delivers all missing records.
+The lanes' machine and the commit texts are real; everything else is a model. After every step, each offset that the
+two commit logs mark as done was delivered (or deleted by retention). Within one life of a consumer, no record is
+delivered twice, and none that was committed before. At the end, an undisturbed consumer delivers all missing records.
+
+No progress is left in the second log after an orderly end, nor when a consumer with two lanes, or a commit, has
+followed a crash. In some worlds, the second log has a commit of somebody else, which stays as it is.
 
 An unclean election can truncate the log. When it grows again, other records are at the old offsets. Each lane notices
 at its own time. A commit has the leader epoch of its log (KIP-320) and is valid as far as that epoch still exists.
@@ -13,15 +16,26 @@ at its own time. A commit has the leader epoch of its log (KIP-320) and is valid
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from headrace._machines.commit.offset_set import LAST_OFFSET, OffsetSet
-from headrace._machines.lanes.commit_metadata import CommitMark, committed_offset, done_offsets
+from headrace._machines.lanes.commit_metadata import (
+    BACKLOG_SUFFIX,
+    CommitMark,
+    committed_offset,
+    done_offsets,
+    is_foreign,
+    is_progress_of,
+    token_of,
+)
 from headrace._machines.lanes.lanes import Lanes, lane_start
 from headrace.types import OffsetAndMetadata
+
+GROUP = "g"
 
 
 class World:
@@ -32,7 +46,9 @@ class World:
         self.start = 0
         self.end = chance.randrange(30)
         self.first: OffsetAndMetadata | None = None
-        self.second: OffsetAndMetadata | None = None
+        self.foreign = _foreign(chance)
+        self.second = self.foreign
+        self.zombie_wrote = False  # to the second log, since the last consumer began
         self.generation = 0
         self.epoch = 0
         self.cuts: list[int] = []  # the ends of earlier epochs
@@ -46,8 +62,18 @@ class World:
         self.longest_text = max(self.longest_text, len(self.first.metadata))
         return True
 
-    def commit_second(self, mark: CommitMark) -> None:
+    def commit_second(self, mark: CommitMark, generation: int) -> None:
+        assert self.foreign is None, "the commit of somebody else is overwritten"
         self.second = mark.commit
+        self.zombie_wrote |= generation != self.generation
+
+    @property
+    def has_progress(self) -> bool:
+        return self.second is not None and is_progress_of(self.second, GROUP)
+
+    def tidy(self) -> None:
+        if self.has_progress:
+            self.second = None
 
     def read(self) -> tuple[CommitMark, CommitMark | None] | None:
         if self.first is None:
@@ -102,6 +128,14 @@ class World:
         return f"log [{self.start}, {self.end}), first {self.first}, second {self.second}"
 
 
+def _foreign(chance: random.Random) -> OffsetAndMetadata | None:
+    """What somebody else's group has committed that has the name of the second log: perhaps one with two lanes."""
+    if chance.random() < 0.9:
+        return None
+    theirs = CommitMark(7, OffsetSet(3), token_of(GROUP + BACKLOG_SUFFIX, "theirs")).commit
+    return chance.choice((OffsetAndMetadata(5), OffsetAndMetadata(5, "note"), theirs))
+
+
 class LanedConsumer:
     """A consumer with two lanes, as with `enable.parallel.rebalance`."""
 
@@ -117,10 +151,13 @@ class LanedConsumer:
         self.seen: set[int] = set()  # in this life
         self.before = OffsetSet(0)  # committed before it
         self.epoch = world.epoch  # epoch of the log that the live lane reads
+        self.may_have_progress = False
+        world.zombie_wrote = False
 
     def begin(self) -> Iterator[str]:
         """Start the consumer. Yields at each point where it can crash."""
         found, before, then = self.world.read(), self.world.done(), self.world.epoch
+        beside = self.world.second
         yield "read"
         end, self.epoch = self.world.end, self.world.epoch
         yield "log end"
@@ -129,12 +166,22 @@ class LanedConsumer:
             self.live = self.world.start
             return
         first, second = self.world.still_true(found[0]), found[1]
-        start = lane_start(committed_offset(first, second), end, self.min_lag)
-        if not start.holes:
+        self.may_have_progress = bool(first.token)
+        committed = committed_offset(first, second)
+        start = lane_start(committed, end, self.min_lag)
+        has_one_lane = beside is not None and is_foreign(beside, GROUP)
+        if has_one_lane:
+            self.live, self.beyond = committed.done.low, committed.done
+        elif not start.holes:
             self.live, self.beyond = start.live, start.beyond
+        if has_one_lane or not start.holes:
+            if beside is not None and not first.token and is_progress_of(beside, GROUP):
+                yield "before the deletion of what was left behind"
+                self.world.tidy()
             return
         epoch = self.epoch if start.live <= end else first.leader_epoch
-        lanes = Lanes(f"t{self.world.chance.getrandbits(32)}", start, epoch)
+        lanes = Lanes(token_of(GROUP, f"t{self.world.chance.getrandbits(32)}"), start, epoch)
+        self.may_have_progress = True
         yield "token created"
         if not self.world.commit_first(lanes.first, self.generation):
             return
@@ -198,31 +245,50 @@ class LanedConsumer:
         self.seen.add(offset)
         self.world.deliver(offset)
 
-    def commit(self) -> Iterator[str]:
+    def commit(self, kind: str | None = None) -> Iterator[str]:
+        """A commit of both lanes, or an explicit one of one lane."""
         if self.live < 0:
             return
+        kind = kind or self.world.chance.choice(("both", "both", "live", "backlog"))
         done = (self.lanes.beyond if self.lanes is not None else self.beyond) | OffsetSet(self.live)
         epoch = self.epoch
         lanes = self.lanes
         if lanes is None:
-            self.world.commit_first(CommitMark(done.low, done, leader_epoch=epoch), self.generation)
-            yield "plain commit"
+            if self.world.commit_first(CommitMark(done.low, done, leader_epoch=epoch), self.generation):
+                yield "plain commit"
+                self._tidy()
             return
-        mark = lanes.backlog_mark(OffsetSet(self.beside))
-        if mark.done != lanes.progress:
+        progress = None if kind == "live" else lanes.backlog_mark(OffsetSet(self.beside))
+        if progress is not None:
             yield "before the second log"
-            self.world.commit_second(mark)
-            lanes.progress = mark.done
+            self.world.commit_second(progress, self.generation)
+            lanes.progress = progress.done
         yield "between the logs"
-        mark = lanes.live_mark(done, leader_epoch=epoch)
+        if kind != "backlog":
+            mark = lanes.live_mark(done, leader_epoch=epoch)
+        elif lanes.is_closed and lanes.has_token:
+            mark = lanes.final_commit()
+        else:
+            return
         if self.world.commit_first(mark, self.generation):
             lanes.first = mark
+            yield "before the deletion"
+            if not mark.token:
+                self._tidy()
         yield "after both"
 
     def close(self) -> Iterator[str]:
-        if self.lanes is not None and not self.lanes.is_closed:
+        if self.lanes is not None and self.lanes.has_token:
             yield "before the final commit"
-            self.world.commit_first(self.lanes.final_commit(), self.generation)
+            mark = self.lanes.final_commit()
+            if self.world.commit_first(mark, self.generation):
+                self.lanes.first = mark
+                yield "after the final commit"
+                self._tidy()
+
+    def _tidy(self) -> None:
+        if self.may_have_progress:
+            self.world.tidy()
 
 
 class PlainConsumer:
@@ -235,6 +301,8 @@ class PlainConsumer:
         self.generation = world.generation
         self.epoch = world.epoch
         self.done: OffsetSet | None = None
+        self.may_have_progress = False
+        world.zombie_wrote = False
 
     def begin(self) -> Iterator[str]:
         found = self.world.read()
@@ -244,6 +312,7 @@ class PlainConsumer:
             self.done = OffsetSet(self.world.start)
         else:
             first = self.world.still_true(found[0])
+            self.may_have_progress = bool(first.token) and not self.is_foreign
             self.done = OffsetSet(first.offset) if self.is_foreign else done_offsets(first, found[1])
 
     def poll(self, count: int) -> None:
@@ -261,8 +330,10 @@ class PlainConsumer:
     def commit(self) -> Iterator[str]:
         if self.done is not None:
             kept = OffsetSet(self.done.low) if self.is_foreign else self.done
-            self.world.commit_first(CommitMark(kept.low, kept, leader_epoch=self.epoch), self.generation)
-            yield "committed"
+            if self.world.commit_first(CommitMark(kept.low, kept, leader_epoch=self.epoch), self.generation):
+                yield "committed"
+                if self.may_have_progress:
+                    self.world.tidy()
 
     def close(self) -> Iterator[str]:
         return iter(())
@@ -295,9 +366,15 @@ def run(seed: int, steps: int = 60) -> World:
             under_way = consumer.begin()
         elif event < 0.43 and under_way is None:
             commits = chance.random() < 0.7
-            for _point in [*(consumer.commit() if commits else ()), *consumer.close()]:
-                pass
-            was_closed |= commits or isinstance(consumer, LanedConsumer)
+            crashes = chance.random() < 0.2
+            for _point in itertools.chain(consumer.commit() if commits else (), consumer.close()):
+                if crashes and chance.random() < 0.3:
+                    was_closed &= not isinstance(consumer, LanedConsumer)
+                    break
+            else:
+                was_closed |= commits or isinstance(consumer, LanedConsumer)
+                if (commits or _has_lanes(consumer)) and consumer.may_have_progress and not world.zombie_wrote:
+                    assert not world.has_progress, f"progress is left after an orderly end: {world}"
             consumer = _new(world, chance, was_closed)
             under_way = consumer.begin()
         elif event < 0.48 and zombies:
@@ -323,6 +400,10 @@ def _new(world: World, chance: random.Random, was_closed: bool) -> LanedConsumer
     return PlainConsumer(world, is_foreign=was_closed and kind > 0.9)
 
 
+def _has_lanes(consumer: Any) -> bool:
+    return isinstance(consumer, LanedConsumer) and consumer.lanes is not None
+
+
 def _finish(world: World, chance: random.Random) -> None:
     last = LanedConsumer(world, 1)
     for _ in last.begin():
@@ -331,14 +412,17 @@ def _finish(world: World, chance: random.Random) -> None:
         last.poll(20)
         if last.is_through:
             break
-    for _ in range(2):
-        for _point in last.commit():
+    for kind in chance.choice((("both", "both"), ("live", "backlog"), ("backlog", "live"))):
+        for _point in last.commit(kind):
             pass
+    for _point in last.close():
+        pass
     world.check()
     missing = [offset for offset in range(world.start, world.end) if not world.was_delivered(offset)]
     assert not missing, f"never delivered: {missing}, {world}"
     assert world.first is not None
     assert (world.first.offset, world.first.metadata) == (world.end, ""), f"{world} is not plain at the end"
+    assert world.second == world.foreign, f"the second log at the end: {world}"
 
 
 def main() -> int:

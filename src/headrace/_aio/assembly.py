@@ -14,6 +14,8 @@ from .group.coordinator import Coordinator
 from .lanes.commit_log_reader import CommitLogReader
 from .lanes.commit_logs import CommitLogs
 from .lanes.commit_target import TwoLaneTarget
+from .lanes.one_lane_commits import OneLaneCommits
+from .lanes.progress_log import ProgressLog
 from .lanes.source import TwoLaneSource, two_lane_buffer
 from .lanes.start import TwoLaneStart
 from .lanes.tokens import LaneTokens
@@ -46,11 +48,11 @@ def make_offset_parts(
     """On the loop's thread. Commits of two lanes are read in any case: another consumer of the group may write them."""
     config, source = client.config, buffer.source
     backlog_group = None if config.group_id is None else config.group_id + BACKLOG_SUFFIX
-    second = OffsetRequests(client, Coordinator(client, backlog_group))
+    second = ProgressLog(OffsetRequests(client, Coordinator(client, backlog_group)))
     reader = CommitLogReader(first, second)
     if not isinstance(source, TwoLaneSource):
-        return OffsetParts(GroupOffsets(first), reader, CommittedStart(reader))
+        return OffsetParts(OneLaneCommits(GroupOffsets(first), second), reader, CommittedStart(reader))
     tokens = LaneTokens(first, buffer)
     logs = CommitLogs(first, second, buffer, source.backlog, tokens)
     min_lag = config.parallel_rebalance_min_lag
-    return OffsetParts(logs, reader, TwoLaneStart(offsets, reader, buffer, source.backlog, tokens, min_lag))
+    return OffsetParts(logs, reader, TwoLaneStart(offsets, reader, buffer, source.backlog, tokens, second, min_lag))

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from headrace import OffsetAndMetadata, Record, TopicPartition
+from headrace._machines.commit.offset_set import OffsetSet
+from headrace._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
 from support.harness.consumers import MakeConsumer, poll_until
@@ -42,9 +44,9 @@ class TestComingAndGoing:
         grow(servers, tp, 130, 120)
         consumer.commit_async()
         consumer.close()
-        found, _ = both_logs(servers, group, tp)
+        found, progress = both_logs(servers, group, tp)
         assert found is not None
-        assert (found.offset, found.token) == (90, "")
+        assert (found.offset, found.token, progress) == (90, "", None), "no progress that looks like a lag"
         assert read_by_confluent(servers, group, tp, 40) == list(range(90, 130))
 
     @pytest.mark.parametrize("ends", ["orderly", "crash"])
@@ -61,6 +63,37 @@ class TestComingAndGoing:
         plain.commit()
         assert plain.committed([tp])[tp].offset == 130
         assert commit_of(servers, group, tp) == OffsetAndMetadata(130)
+        assert commit_of(servers, group + BACKLOG_SUFFIX, tp) is None, "no progress that looks like a lag"
+
+    def test_explicit_commits_that_end_a_range_last_leave_no_progress(
+        self, make: MakeConsumer, servers: str, tp: TopicPartition
+    ) -> None:
+        group, consumer = read_in_two_lanes(make, servers, tp)
+        consumer.commit({tp: 90})
+        consumer.commit({tp: 130})
+        assert both_logs(servers, group, tp)[1] is not None
+        consumer.commit({tp: 120})
+        assert both_logs(servers, group, tp) == (CommitMark(130, OffsetSet(130)), None)
+
+    @pytest.mark.parametrize("theirs", ["a plain commit", "two lanes of its own"])
+    def test_the_commits_of_somebody_else_s_group_stay_as_they_are(
+        self, make: MakeConsumer, servers: str, tp: TopicPartition, theirs: str
+    ) -> None:
+        group = behind(servers, tp, 70, 120)
+        commit_plainly(servers, group + BACKLOG_SUFFIX, tp, 30)
+        if theirs == "two lanes of its own":
+            crash_of_theirs = laned(make, servers, group + BACKLOG_SUFFIX, tp.topic, max_poll_records=10)
+            assert len(crash_of_theirs.poll(60)) == 10
+            crash_of_theirs.commit()
+            crash(crash_of_theirs)
+        before = commit_of(servers, group + BACKLOG_SUFFIX, tp)
+        consumer = laned(make, servers, group, tp.topic)
+        records = poll_until(consumer, 50)
+        assert offsets(records, "live") == list(range(70, 120)), "in one lane, in order"
+        consumer.commit()
+        consumer.close()
+        assert commit_of(servers, group, tp) == OffsetAndMetadata(120)
+        assert commit_of(servers, group + BACKLOG_SUFFIX, tp) == before
 
     def test_run_keeps_max_in_flight_with_a_backlog(self, servers: str, tp: TopicPartition) -> None:
         group = behind(servers, tp, 70, 120)

@@ -74,10 +74,12 @@ class TwoLaneDriver:
         logs = self.engine.store
         assert isinstance(logs, CommitLogs)
         logs._first = logs._tokens._first = self.first  # type: ignore[assignment]
-        logs._second = self.second  # type: ignore[assignment]
         start = self.engine.positions._start
         assert isinstance(start, TwoLaneStart)
-        self.reader = CommitLogReader(self.first, self.second)  # type: ignore[arg-type]
+        progress = logs._second
+        progress._requests = self.second  # type: ignore[assignment]
+        self.second.group = "g.backlog"
+        self.reader = CommitLogReader(self.first, progress)  # type: ignore[arg-type]
         self.engine.committed_reader = start._reader = self.reader
         self.buffer = consumer._parts.buffer
         self.backlog = backlog_of(self.buffer)
@@ -86,6 +88,7 @@ class TwoLaneDriver:
         self.lanes = Lanes("token", LaneStart(live, OffsetSet(live), holes or ((70, 120),)))
         with self.buffer.lock:
             self.backlog.open(self.state, self.lanes)
+        progress.note([TP])
         self.first.has[TP] = self.lanes.first.commit
 
     def read(self, live: int, beside: int) -> None:

@@ -206,7 +206,8 @@ class User:
 
     def commit(self, offset: int) -> None:
         done = self.backlog.done(TP, self.lanes.progress | OffsetSet(offset))
-        self.lanes.progress = self.lanes.backlog_mark(done).done
+        if (mark := self.lanes.backlog_mark(done)) is not None:
+            self.lanes.progress = mark.done
 
 
 @settings(max_examples=300, deadline=None)

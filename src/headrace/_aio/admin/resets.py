@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from ..._machines.admin.reset import KEEP, PartitionFacts, open_ranges, outdated, planned_change, undecided
 from ..._machines.admin.reset_target import ResetTarget, TargetKind
-from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark
+from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX, CommitMark, is_progress_of
 from ..._protocol.codes import kafka_error
 from ...admin import OffsetChange, OffsetRange, ResetPlan
 from ...errors import ConfigError, HeadraceError, PartialFailureError, StateError
@@ -162,14 +162,16 @@ class Resets:
         try:
             await self._offsets.alter(plan.group, commits, left(), plan.topic_ids)
         except PartialFailureError as error:
-            await self._delete_progress(plan, commits.keys() & error.done, left())
+            await self._delete_progress(plan, commits.keys() & error.done, progress, left())
             raise
-        await self._delete_progress(plan, commits.keys(), left())
+        await self._delete_progress(plan, commits.keys(), progress, left())
 
-    async def _delete_progress(self, plan: ResetPlan, done: Collection[TopicPartition], timeout: float) -> None:
+    async def _delete_progress(
+        self, plan: ResetPlan, done: Collection[TopicPartition], progress: Commits, timeout: float
+    ) -> None:
         """Deletes the offsets of the backlog that no commit refers to any more: tools would show an ever growing lag
         for them. One try is enough, because they do no harm."""
-        stale = [tp for tp in done if tp in plan.found and has_token(plan.found[tp])]
+        stale = [tp for tp in done if tp in progress and is_progress_of(progress[tp], plan.group)]
         if stale:
             try:
                 await self._offsets.delete(plan.group + BACKLOG_SUFFIX, stale, timeout)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX
+from ..._machines.lanes.commit_metadata import BACKLOG_SUFFIX, is_progress_of
 from ...config.consumer import ConsumerConfig
 from ...errors import AuthorizationError, HeadraceError
 from .client import AdminClient
 from .group_configs import GroupConfigs
 from .groups import Groups
 from .offsets import GroupCommits
-from .resets import Resets, has_token
+from .resets import Resets
 from .share_groups import ShareGroupOffsets
 from .topics import Topics
 
@@ -36,7 +36,7 @@ class AdminRuntime:
         second = group + BACKLOG_SUFFIX
         try:
             progress = await self.offsets.committed(second, timeout)
-            if not progress or not all(map(has_token, progress.values())):
+            if not progress or not all(is_progress_of(each, group) for each in progress.values()):
                 return (group,)  # there is none, or it is somebody else's, with a name like ours
             await self.groups.delete(second, timeout)
         except HeadraceError as error:

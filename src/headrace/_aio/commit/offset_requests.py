@@ -328,6 +328,13 @@ class OffsetRequests:
         if body.error_code != NONE:
             self._coordinator.note(body.error_code)
             raise kafka_error(body.error_code, f"OffsetDelete of group {self.group}")
+        for topic in body.topics:
+            for item in topic.partitions:
+                if item.error_code not in (NONE, *UNKNOWN_TOPIC):  # the offsets of a deleted topic are deleted with it
+                    raise kafka_error(
+                        item.error_code,
+                        f"OffsetDelete of {topic.name}-{item.partition_index} in group {self.group}",
+                    )
 
     def _topic_ids(
         self, names: Iterable[str], before: Mapping[str, uuid.UUID | None] = _NO_IDS

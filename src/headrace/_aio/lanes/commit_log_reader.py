@@ -15,6 +15,7 @@ from ..._machines.lanes.commit_metadata import CommitMark, committed_offset, don
 from ...errors import HeadraceError, KafkaError, OffsetResetError
 from ...types import OffsetAndMetadata, TopicPartition
 from ..commit.offset_requests import OffsetRequests
+from .progress_log import ProgressLog
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ Marks = dict[TopicPartition, tuple[CommitMark, CommitMark | None] | HeadraceErro
 class CommitLogReader:
     """The `CommittedReader`. Belongs to the loop's thread."""
 
-    def __init__(self, first: OffsetRequests, second: OffsetRequests) -> None:
+    def __init__(self, first: OffsetRequests, second: ProgressLog) -> None:
         self._first = first
         self._second = second
 
@@ -37,6 +38,7 @@ class CommitLogReader:
         second log is needed and cannot be read."""
         found = await self._first.committed(partitions)
         marks = await self._marks(found)
+        self._second.note(tp for tp, it in marks.items() if isinstance(it, tuple) and it[0].token)
         for tp, committed in found.items():
             if isinstance(committed, OffsetAndMetadata) and isinstance(marks[tp], tuple) and is_unused(committed):
                 log.warning(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kio.schema.errors import ErrorCode
 
@@ -25,6 +25,7 @@ from ..commit.plan import CommitPlan, IsDeleted
 from ..fetch.buffer import FetchBuffer
 from .backlog import Backlog
 from .commit_target import LanedPlan
+from .progress_log import ProgressLog
 from .tokens import LaneTokens
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class CommitLogs:
     def __init__(
         self,
         first: OffsetRequests,
-        second: OffsetRequests,
+        second: ProgressLog,
         buffer: FetchBuffer,
         backlog: Backlog,
         tokens: LaneTokens,
@@ -58,11 +59,15 @@ class CommitLogs:
         """If the second log cannot be written, or does not answer, the first one is written before that is raised."""
         assert isinstance(plan, LanedPlan)
         with self._lock:
-            progress = {tp: it.lanes.backlog_mark(it.done, it.note) for tp, it in plan.backlog.items()}
-            progress = {tp: mark for tp, mark in progress.items() if mark.done != plan.backlog[tp].lanes.progress}
+            made = {tp: it.lanes.backlog_mark(it.done, it.note) for tp, it in plan.backlog.items()}
+            progress = {tp: mark for tp, mark in made.items() if mark is not None}
         begun = await self._begin_second(plan, progress) if progress else None
         with self._lock:
             marks = {tp: it.lanes.live_mark(it.done, it.note, it.leader_epoch) for tp, it in plan.live.items()}
+            lanes = {tp: it.lanes for tp, it in (*plan.backlog.items(), *plan.live.items())}
+            for tp in plan.backlog.keys() - marks.keys():
+                if lanes[tp].is_closed and lanes[tp].has_token:  # perhaps nobody commits the live lane after this
+                    marks[tp] = lanes[tp].final_commit()
         refused: CommitFailedError | None = None
         if plan.plain or marks:
             refused = await self._write_first({**plan.plain, **_commits(marks, self._first.group)}, plan.topic_ids)
@@ -70,8 +75,9 @@ class CommitLogs:
                 marks = {tp: mark for tp, mark in marks.items() if tp not in refused.partitions}
             with self._lock:
                 for tp, mark in marks.items():
-                    plan.live[tp].lanes.first = mark
-            await self._tidy_up({tp: plan.live[tp].lanes for tp, mark in marks.items() if not mark.token})
+                    lanes[tp].first = mark
+            plain = [*plan.plain, *(tp for tp, mark in marks.items() if not mark.token)]
+            await self._tidy(plain if refused is None else set(plain) - refused.partitions)
         if progress:
             try:
                 await self._end_second(begun)
@@ -143,19 +149,14 @@ class CommitLogs:
         if (failure := begun.result()) is not None:
             raise failure
 
-    async def _tidy_up(self, closed: Mapping[TopicPartition, Lanes]) -> None:
-        """Deletes the progress of ranges that the first log does not have any more: tools would show an ever growing
-        lag for the second group. One try is enough, because the offset does no harm."""
-        stale = {tp: lanes for tp, lanes in closed.items() if not lanes.is_tidy}
-        for lanes in stale.values():
-            lanes.is_tidy = True
-        if stale:
-            try:
-                await self._second.delete(stale)
-            except HeadraceError as error:
-                log.info(
-                    "cannot delete the offsets of the completed backlog of %s: %s", ", ".join(map(str, stale)), error
-                )
+    async def _tidy(self, partitions: Iterable[TopicPartition]) -> None:
+        """The first log has plain commits of these. A write to the second log that is still under way would come after
+        the deletion."""
+        stale = self._second.noted(partitions)
+        if stale and self._writing is not None:
+            await asyncio.wait({self._writing}, timeout=_PATIENCE)
+        if self._writing is None or self._writing.done():
+            await self._second.tidy(stale)
 
     # -- the final commit --------------------------------------------------------------------------------------------
 
@@ -165,24 +166,28 @@ class CommitLogs:
 
     def needs_final_commit(self, partitions: Collection[TopicPartition] | None, is_deleted: IsDeleted) -> bool:
         with self._lock:
-            return bool(self._open_lanes(partitions, is_deleted))
+            return bool(self._lanes_with_tokens(partitions, is_deleted))
 
     async def final_commit(self, partitions: Collection[TopicPartition] | None, is_deleted: IsDeleted) -> None:
         """Leaves plain offsets in the first log."""
         with self._lock:
-            lanes = self._open_lanes(partitions, is_deleted)
+            lanes = self._lanes_with_tokens(partitions, is_deleted)
             topic_ids = self._buffer.topic_ids(lanes)
             marks = {tp: it.final_commit(self._backlog.position(tp)) for tp, it in lanes.items()}
         if marks:
             await self._first.commit({tp: mark.commit for tp, mark in marks.items()}, topic_ids)
+            with self._lock:
+                for tp, mark in marks.items():
+                    lanes[tp].first = mark
+            await self._tidy(marks)
 
-    def _open_lanes(
+    def _lanes_with_tokens(
         self, partitions: Collection[TopicPartition] | None, is_deleted: IsDeleted
     ) -> dict[TopicPartition, Lanes]:
         return {
             tp: lanes
             for tp, lanes in self._backlog.lanes.items()
-            if (partitions is None or tp in partitions) and not lanes.is_closed and not is_deleted(tp)
+            if (partitions is None or tp in partitions) and lanes.has_token and not is_deleted(tp)
         }
 
 

@@ -15,12 +15,17 @@ together with the live lane's start and before any record from there is handed o
 which counts only for the token that it names: progress for another token was written by a zombie, or is out of date. So
 whatever is lost of the second log, or written to it by somebody else, repeats records and never skips one.
 
+A token ends in a name of its group: a group may be called `<group.id>.backlog` although it is somebody else's, perhaps
+one with two lanes of its own. Those of headrace 0.1.0 have no such name.
+
 A commit without a mark is a plain one: everything below it is done (and what `OffsetSet.from_text` finds beyond it).
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 import re
 
 from ...types import OffsetAndMetadata
@@ -87,6 +92,35 @@ def is_unused(found: OffsetAndMetadata) -> bool:
     if text.startswith(f"{_FORM} "):
         return not CommitMark.read(found).token
     return looks_like_ours(text) and OffsetSet.in_text(text, found.offset) is None
+
+
+def token_of(group: str, unique: str) -> str:
+    """A new token of the group. `unique` has no dot."""
+    return f"{unique}.{_name_in_tokens(group)}"
+
+
+def _name_in_tokens(group: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(group.encode()).digest()[:6]).decode()
+
+
+def is_progress_of(found: OffsetAndMetadata, group: str) -> bool:
+    """Whether a commit in `<group>.backlog` is progress of this group."""
+    try:
+        token = CommitMark.read(found).token
+    except ValueError:
+        return False
+    _, has_name, name = token.partition(".")
+    return bool(token) and (not has_name or name == _name_in_tokens(group))
+
+
+def is_foreign(found: OffsetAndMetadata, group: str) -> bool:
+    """Whether a commit in `<group>.backlog` is somebody else's. A mark that is damaged may be of any group: like others
+    of ours, it is overwritten, but it is not deleted."""
+    try:
+        CommitMark.read(found)
+    except ValueError:
+        return False
+    return not is_progress_of(found, group)
 
 
 def done_offsets(first: CommitMark, second: CommitMark | None) -> OffsetSet:

@@ -18,7 +18,8 @@
 - Offsets that the backlog lane has passed without a record (control records, aborted or compacted ones) are done: there
   is no record behind them that a user could commit.
 - `final_commit` is what an orderly end writes in the first log: the lowest open offset, so that any other client
-  resumes there and loses nothing.
+  resumes there and loses nothing. It also replaces the token if the last commit was that of the backlog's end.
+- Without its token, the second log has no meaning: nothing is written there any more, and what is there is deleted.
 """
 
 from __future__ import annotations
@@ -75,7 +76,6 @@ class Lanes:
         # What the first log has, and what the second one has.
         self.first = CommitMark(start.live, self.already_done, token, leader_epoch=leader_epoch)
         self.progress = OffsetSet(self.first_open)
-        self.is_tidy = False  # the offset in the second log was deleted
         self._log_start = 0
         self._handed_out: dict[int, int] = {}  # by the start of a range: where the last record handed out of it ends
 
@@ -87,6 +87,11 @@ class Lanes:
     @property
     def is_closed(self) -> bool:
         return not self.open
+
+    @property
+    def has_token(self) -> bool:
+        """Whether the first log has the token."""
+        return bool(self.first.token)
 
     def still_open(self, position: int) -> int:
         """How many offsets the backlog lane has yet to read."""
@@ -124,10 +129,16 @@ class Lanes:
             return CommitMark(done.low, done, "", note, leader_epoch)
         return CommitMark(done.low, done & self.within, self.token, note, leader_epoch)
 
-    def backlog_mark(self, done: OffsetSet, note: str = "") -> CommitMark:
-        """For the second log. `done` is the backlog lane's; it has no meaning beyond the last hole."""
-        kept = (done | OffsetSet(self._log_start)) & OffsetSet(self.stop)
+    def backlog_mark(self, done: OffsetSet, note: str = "") -> CommitMark | None:
+        """For the second log, unless it says that already. `done` is the backlog lane's; it has no meaning beyond the
+        last hole."""
+        kept = self._within_ranges(done)
+        if kept == self.progress or not self.has_token:
+            return None
         return CommitMark(kept.low, kept, self.token, note)
+
+    def _within_ranges(self, done: OffsetSet) -> OffsetSet:
+        return (done | OffsetSet(self._log_start)) & OffsetSet(self.stop)
 
     def is_backlog(self, offset: int, position: int) -> bool:
         """Whether a commit of this offset belongs to the backlog. The end of a range is also where done or live offsets
@@ -140,7 +151,7 @@ class Lanes:
     def final_commit(self, position: int = 0) -> CommitMark:
         """The last commit in the first log, for the next owner: plain, at the lowest open offset. `position` is the
         backlog lane's."""
-        progress = self.without_records(self.progress, position)
+        progress = self._within_ranges(self.without_records(self.progress, position))
         done = done_offsets(self.first, CommitMark(progress.low, progress, self.token))
         return CommitMark(done.low, done, "", self.first.note, self.first.leader_epoch)
 
