@@ -110,7 +110,8 @@ class TestFinalCommit:
             async with two_lane_consumer() as driver:
                 group = driver.consumer._parts.group
                 assert group is not None
-                group._listener = Listener()
+                listener = Listener()  # the consumer would hold it
+                group.subscribe(["t"], None, listener)
                 group.member.done = lambda poll_action: None  # type: ignore[method-assign,assignment]
                 with pytest.raises(ZeroDivisionError) if is_raised else contextlib.nullcontext():
                     await perform(group._perform(Revoke(frozenset({TP}))), SameLoop())

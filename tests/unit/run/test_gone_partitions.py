@@ -31,7 +31,8 @@ def test_no_handler_may_start_once_the_listener_is_called(action: Lose | Revoke)
     config = ConsumerConfig.parse({"bootstrap.servers": "x:1", "group.id": "g", "enable.auto.commit": False})
     group = Rebalancer(config, FetchBuffer(config), nothing, None, lambda gone: None)
     group.member = mock.Mock()
-    group.subscribe(["t"], None, Listener())
+    listener = Listener()  # the consumer would hold it
+    group.subscribe(["t"], None, listener)
     group.before_listener = lambda partitions: calls.append(("held", partitions))
     assert list(group._perform(action)) == []
     assert calls == [("held", GONE), ("lost" if isinstance(action, Lose) else "revoked", GONE)]

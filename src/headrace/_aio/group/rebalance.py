@@ -121,7 +121,8 @@ class Rebalancer:
 
     @property
     def _listener(self) -> RebalanceListener:
-        return (self._listener_ref and self._listener_ref()) or _NO_LISTENER
+        listener = None if self._listener_ref is None else self._listener_ref()
+        return _NO_LISTENER if listener is None else listener
 
     # -- subscriptions -----------------------------------------------------------------------------------------
 
