@@ -26,9 +26,30 @@ pub enum WrittenZone<'a> {
 
 /// `Z`, `+01:00`, `+0100`, `+1`, `+01:00:30`, `UTC`, `GMT+1`, `Europe/Berlin` or one of Java's abbreviations. None if it
 /// is no zone.
+#[inline]
 pub fn parse_zone(text: &[u8]) -> Option<WrittenZone<'_>> {
+    match *text {
+        [b'Z'] => Some(WrittenZone::Offset(0)),
+        // As most writers have it. Beyond the limits, the other function decides.
+        [
+            sign @ (b'+' | b'-'),
+            b'0',
+            hours @ b'0'..=b'9',
+            b':',
+            tens @ b'0'..=b'5',
+            minutes @ b'0'..=b'9',
+        ] => {
+            let digit = |letter: u8| i32::from(letter - b'0');
+            let offset = digit(hours) * 3600 + digit(tens) * 600 + digit(minutes) * 60;
+            Some(WrittenZone::Offset(if sign == b'-' { -offset } else { offset }))
+        }
+        _ => parse_rare_zone(text),
+    }
+}
+
+fn parse_rare_zone(text: &[u8]) -> Option<WrittenZone<'_>> {
     let text = std::str::from_utf8(text).ok()?;
-    if matches!(text, "Z" | "z") {
+    if text == "z" {
         return Some(WrittenZone::Offset(0));
     }
     if text.starts_with(['+', '-']) {
