@@ -80,7 +80,8 @@ def _by_spark(spark: SparkSession, ranges: Ranges, least: int | None, longest: i
         tp = java.org.apache.kafka.common.TopicPartition("t", number)
         given.add(kafka.KafkaOffsetRange(tp, start, end, java.scala.Option.empty()))
     asked = java.scala.jdk.javaapi.CollectionConverters.asScala(given).toSeq()
-    found = calculator.getRanges(asked, java.scala.collection.immutable.List.empty())
+    executors = java.scala.jdk.javaapi.CollectionConverters.asScala(java.java.util.ArrayList()).toSeq()
+    found = calculator.getRanges(asked, executors)
     return [(each.partition(), each.fromOffset(), each.untilOffset()) for each in _elements(found)]
 
 

@@ -269,8 +269,7 @@ def _(world: World) -> Any:
         world.send(topic, numbers)
         query.process()
     query.stop()
-    offsets = (query.where / "checkpoint" / "offsets" / "0").read_text().splitlines()[2:]
-    return [len(query.values()), len(offsets)]
+    return [len(query.values()), len(query.progress[-1]["sources"])]
 
 
 def _transactions(level: str, world: World) -> Any:
