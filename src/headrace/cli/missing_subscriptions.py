@@ -41,7 +41,8 @@ def all_missing_subscriptions(settings: Mapping[str, Any], timeout: float) -> di
         found: dict[str, list[str]] = {}
         try:
             async with asyncio.timeout(timeout), AsyncAdmin(settings) as admin:
-                for listing in (await admin.groups())[:_MOST_GROUPS]:
+                busy = [each for each in await admin.groups() if each.state not in ("Empty", "Dead")]
+                for listing in busy[:_MOST_GROUPS]:
                     described = await admin.describe_group(listing.group)
                     if described is not None and (missing := await missing_subscriptions(admin, described)):
                         found[listing.group] = missing

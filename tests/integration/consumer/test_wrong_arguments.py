@@ -15,9 +15,18 @@ from headrace.errors import StateError
 from headrace.local import LocalBrokerError
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered, write
-from support.harness.consumers import AnyConsumer, MakeConsumer, poll_until
+from support.harness.consumers import AnyConsumer, BlockingAsyncConsumer, MakeConsumer, poll_until
 from support.harness.share_consumers import MakeShareConsumer, poll_some, put, share_group
-from support.harness.wrong_arguments import OF_CONSUMERS, OF_SHARE_CONSUMERS, TOPIC, TP, Method, names_of
+from support.harness.wrong_arguments import (
+    OF_CONSUMERS,
+    OF_SHARE_CONSUMERS,
+    TOPIC,
+    TP,
+    Method,
+    async_handler,
+    handler,
+    names_of,
+)
 
 RECORDS = 20
 CLOSES_WITHIN = 10.0
@@ -48,6 +57,8 @@ def refuses(consumer: AnyConsumer, kind: type[Any], name: str, method: Method, w
     """Try all wrong values; return their number."""
     calls = method.calls(getattr(kind, name).__get__(object()))
     for parameter, value, args, keywords, expected in calls:
+        if isinstance(consumer, BlockingAsyncConsumer):
+            args = [async_handler if each is handler else each for each in args]
         what = f"{name}({parameter}={value!r:.80})"
         began = time.monotonic()
         error = raised_by(getattr(consumer, name), *args, **keywords)

@@ -252,6 +252,7 @@ def test_a_second_member_with_the_same_instance_id_fences_the_first(
     poll_all([second], fully_assigned([second], PARTITIONS))
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
         poll_all([first], lambda: False)
+    assert first.poll(0.1).lost == all_of(topic, PARTITIONS), "the poll that raised has not reported them"
     with pytest.raises(KafkaError, match="FENCED_INSTANCE_ID"):
         first.poll(0.1)
     assert first.assignment() == set()

@@ -204,6 +204,9 @@ PACE: dict[str, list[Wrong]] = {
 def handler(record: Record) -> None: ...
 
 
+async def async_handler(record: Record) -> None: ...
+
+
 OF_CONSUMERS: dict[str, Method] = {
     "assign": Method({"partitions": NEEDED_PARTITIONS}, alone=True),
     "assignment": Method(),

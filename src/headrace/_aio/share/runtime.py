@@ -84,4 +84,6 @@ class ShareRuntime:
         with self.buffer.lock:
             planner = self.buffer.planner
             for node in list(planner.sessions):
-                planner.lose_session(node, ClosedError("this consumer is closed, and its records are released"))
+                planner.lose_session(
+                    node, ClosedError("this consumer has left its group, and its records are released")
+                )
