@@ -42,11 +42,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ..errors import ConfigError
 from .options.parsers import OptionError
 from .versions import utc_arrow_schema
 
 _types = pyarrow.types
 _MAX_DIGITS = 38
+_MAX_MICROSECONDS = (2**63 - 1) // 1000  # of an interval, which has nanoseconds in Arrow
 _SIMPLE: tuple[tuple[Any, DataType], ...] = (
     (_types.is_null, NullType()),
     (_types.is_boolean, BooleanType()),
@@ -142,15 +144,18 @@ def to_spark(array: Any, wanted: Any) -> Any:
 
 
 def from_spark(array: Any, wanted: Any) -> Any:
-    """The opposite: a column of Spark in the type of a format, as far as both are known. The format casts the rest, and
-    reports fields that are missing or unknown."""
+    """The opposite: a column of Spark in the type of a format, as far as both are known. The format casts the rest, for
+    example times in microseconds to milliseconds, and reports values that would change, and fields that are missing or
+    unknown. Raises ConfigError for an interval that is too long."""
     given = array.type
     if given.equals(wanted):
         return array
     if _types.is_time(wanted) and _types.is_int64(given):
-        return array.cast(pyarrow.time64("us")).cast(wanted)
+        return array.cast(pyarrow.time64("us"))
     if _is_interval(wanted) and _types.is_struct(given):
         rows = array.to_pylist()
+        if any(it and abs(it["microseconds"] or 0) > _MAX_MICROSECONDS for it in rows):
+            raise ConfigError(f"an interval has more than {_MAX_MICROSECONDS} microseconds, which cannot be written")
         return pyarrow.array(
             [it and (it["months"] or 0, it["days"] or 0, (it["microseconds"] or 0) * 1000) for it in rows], wanted
         )

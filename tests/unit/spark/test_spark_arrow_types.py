@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from headrace._format import Source
+from headrace.errors import ConfigError, RecordEncodeError
+from headrace.formats import Avro
+from headrace.formats._conform import conform
 from headrace.spark.arrow_types import arrow_type, from_spark, spark_type, to_spark
 from headrace.spark.options.parsers import OptionError
 
@@ -100,7 +105,33 @@ def test_columns_of_spark_become_those_of_a_format(given: Any, values: list[Any]
     array = pa.array(values, given)
     there = to_spark(array, arrow_type(spark_type(given, "value")))
     for begin in range(len(values)):
-        assert from_spark(there.slice(begin), given).equals(array.slice(begin))
+        assert conform(from_spark(there.slice(begin), given), given, "value").equals(array.slice(begin))
+
+
+@pytest.mark.parametrize(
+    ("logical", "kind", "values"),
+    [
+        ("time-millis", "int", [1_500]),  # 1.5 ms
+        ("time-millis", "int", [2**62]),
+        ("time-micros", "long", [-1]),
+        ("time-micros", "long", [86_400_000_000]),
+    ],
+)
+def test_a_time_that_avro_cannot_have_is_an_error_that_names_the_field(
+    logical: str, kind: str, values: list[int]
+) -> None:
+    field = {"name": "at", "type": {"type": kind, "logicalType": logical}}
+    avro = Avro(json.dumps({"type": "record", "name": "r", "fields": [field]}))
+    source = Source("topic", "value")
+    rows = pa.StructArray.from_arrays([pa.array(values, pa.int64())], ["at"])
+    with pytest.raises((ConfigError, RecordEncodeError), match=r"value\.at|the field at|at: "):
+        avro.encode(from_spark(rows, avro.arrow_type(source)), source)
+
+
+def test_an_interval_that_arrow_cannot_have_is_an_error() -> None:
+    rows = pa.array([{"months": 0, "days": 0, "microseconds": -(2**63)}], arrow_type(spark_type(MONTHS, "value")))
+    with pytest.raises(ConfigError, match="microseconds"):
+        from_spark(rows, MONTHS)
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
