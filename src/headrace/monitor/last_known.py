@@ -124,11 +124,14 @@ def _stale(rows: Iterable[PartitionView], since: float, reason: str) -> tuple[Pa
 def _filled(
     rows: Iterable[PartitionView], known: GroupView, since: float, exists: Callable[[TopicPartition], bool]
 ) -> tuple[PartitionView, ...]:
+    earlier: dict[TopicPartition, list[PartitionView]] = {}
+    for row in known.partitions:
+        if row.lag is not None:
+            earlier.setdefault(row.tp, []).append(row)
     filled: list[PartitionView] = []
     for row in rows:
         if row.is_unread and row.lag is None and exists(row.tp):
-            earlier = [it for it in known.partitions if it.tp == row.tp and it.lag is not None]
-            kept = _stale(earlier, since, row.error or "")
+            kept = _stale(earlier.get(row.tp, ()), since, row.error or "")
             filled += [dataclasses.replace(it, is_leaderless=row.is_leaderless) for it in kept] or [row]
         else:
             filled.append(row)

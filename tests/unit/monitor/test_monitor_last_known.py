@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import time
 from collections.abc import Iterator
 
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from headrace.monitor.exposition import render
 from headrace.monitor.group_rows import GroupFacts, LogBounds, group_view
 from headrace.monitor.history import History
 from headrace.monitor.last_known import LastKnown
-from headrace.monitor.model import ClusterView, GroupHistory, GroupKey, GroupView
+from headrace.monitor.model import ClusterView, GroupHistory, GroupKey, GroupView, PartitionView
 from headrace.types import Node, OffsetAndMetadata, TopicPartition
 from headrace.ui.attention import CATCHING_UP, CAUGHT_UP, UNKNOWN, outlook
 from support.harness.metrics_text import series
@@ -223,3 +224,15 @@ def test_what_does_not_exist_any_more_is_forgotten() -> None:
     assert known.absent_groups((), lambda group: None) == []
     assert known.absent_groups((), lambda group: "away") == []
     assert known.missing_brokers([BROKERS[1]], []) == {}
+
+
+def test_the_time_for_a_group_grows_with_its_partitions_and_not_with_their_square() -> None:
+    partitions = [TopicPartition("t", number) for number in range(20_000)]
+    before = tuple(PartitionView(tp, committed=1, next=1, end=3, lag=2) for tp in partitions)
+    last_known = LastKnown()
+    last_known.group(0.0, GroupView("g", "consumer", "Stable", partitions=before), lambda _: True)
+    unread = tuple(PartitionView(tp, committed=1, is_leaderless=True, error="no leader") for tp in partitions)
+    started = time.process_time()
+    group = last_known.group(1.0, GroupView("g", "consumer", "Stable", partitions=unread), lambda _: True)
+    assert time.process_time() - started < 3, "a tenth of a second is normal"
+    assert [row.lag for row in group.partitions] == [2] * len(partitions)
