@@ -194,6 +194,25 @@ def expected_alerts(readings: list[dict[str, Any]], threshold: float) -> dict[tu
 
 
 @pytest.mark.soak
+def test_a_pipeline_without_its_state_starts_from_the_beginning(tmp_path: Path, servers: str, admin: Admin) -> None:
+    """Also with an exactly-once sink: the cluster still has the decisions of the deleted checkpoints."""
+    project = tmp_path / "traffic"
+    shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))
+    topic, alerts = admin.create("readings", 6), admin.create("alerts")
+    names = ("--conf", f"traffic.topic={topic}", "--conf", f"traffic.alerts={alerts}")
+    records = list(runpy.run_path(str(ROOT / "pipelines" / "traffic" / "sample.py"))["records"](40_000, 8_000))
+    write(servers, topic, [Outgoing(value, key, number % 6) for number, (key, value, _) in enumerate(records)])
+    counts = []
+    for _ in range(2):
+        done = headrace("run", str(project), "-b", servers, "--master", "local[2]", *names)
+        assert done.code == 0, done.err
+        counts.append(len(oracle_rows(servers, alerts, isolation="read_committed")))
+        shutil.rmtree(project / "state")
+    assert counts == [counts[0], 2 * counts[0]]
+    assert counts[0], "the sample must have roads that become congested"
+
+
+@pytest.mark.soak
 def test_the_traffic_pipeline_writes_each_alert_once(tmp_path: Path, servers: str, admin: Admin) -> None:
     project = tmp_path / "traffic"
     shutil.copytree(ROOT / "pipelines" / "traffic", project, ignore=shutil.ignore_patterns("state"))

@@ -19,7 +19,13 @@ KAFKA = {
 dp.create_sink(
     "alerts",
     "headrace",
-    {**KAFKA, "topic": spark.conf.get("traffic.alerts"), "exactlyOnce": "true", "sinkId": "traffic-alerts"},
+    {
+        **KAFKA,
+        "topic": spark.conf.get("traffic.alerts"),
+        "exactlyOnce": "true",
+        # A sinkId belongs to one checkpoint. If the state is deleted, the next run needs another one.
+        "sinkId": f"traffic-alerts-{spark.conf.get('headrace.state.id')}",
+    },
 )
 
 

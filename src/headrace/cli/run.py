@@ -5,7 +5,8 @@
     DIR/state/                 the results of runs: tables, checkpoints, the catalog, the broker's data, run.log
 
 The next run processes the new records. To start from the beginning, delete DIR/state. Checkpoints belong to one
-cluster, whose id is in `state/cluster`: in another cluster, the same offsets are other records.
+cluster, whose id is in `state/cluster`: in another cluster, the same offsets are other records. `state/id` names the
+checkpoints themselves, for what must not outlive them, such as the `sinkId` of an exactly-once sink.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import contextlib
 import functools
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
 SAMPLE = "sample.py"
+STATE_ID = "headrace.state.id"
 FIRST_SAMPLE, LATER_SAMPLE = 200_000, 60_000
 _INTERRUPTED_BROKER_STOPS_WITHIN = 1.0
 # The broker runs for a minute, which is too short for Java's optimizing compiler. Spark needs the processors.
@@ -117,7 +120,8 @@ def run(
             check = functools.partial(_check_broker, broker)
         activity = stack.enter_context(_page(directory, state, settings, page_port)) if shows_page else None
         stack.callback(spark.close)  # before the broker and the page, for which it would look
-        configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()} | chosen
+        configuration = {f"headrace.kafka.{name}": str(value) for name, value in settings.items()}
+        configuration = {**configuration, STATE_ID: state_id(state), **chosen}
         outcome = spark.run(configuration, begun, activity, check)
         _report(directory, state, outcome, settings, since, begun)
 
@@ -210,6 +214,15 @@ def _own_broker(
     finally:
         with waiting("stopping Apache Kafka", begun, says=False):
             broker.stop()
+
+
+def state_id(state: Path) -> str:
+    """Deleted and created again, the directory has another one."""
+    place, draft = state / "id", state / "id.draft"
+    if not place.exists():
+        draft.write_text(f"{uuid.uuid4().hex[:12]}\n")
+        draft.replace(place)
+    return place.read_text().strip()
 
 
 def _check_broker(broker: LocalBroker) -> None:

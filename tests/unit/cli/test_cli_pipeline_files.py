@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from headrace.cli.pipeline_launch import PipelineOutcome
 from headrace.cli.pipeline_progress import QueryProgress, logging_properties, read_progress
 from headrace.cli.pipeline_report import Arrival, arrival_of, report, summary
 from headrace.cli.pipeline_rows import count_rows, queries_with_unread_files, table_files
+from headrace.cli.run import state_id
 from headrace.errors import HeadraceError
 from headrace.monitor.batches import BatchView
 
@@ -199,3 +201,14 @@ def test_directories_of_tables_that_were_not_saved(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="full has rows of a table that is not in the catalog"):
         restore(Statements(tables), tmp_path / "catalog.json", tables)
     assert count_rows(tables / "city.db" / "full") == 1
+
+
+def test_a_state_has_an_id_until_it_is_deleted(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    ids = set()
+    for _ in range(2):
+        state.mkdir()
+        assert state_id(state) == state_id(state)
+        ids.add(state_id(state))
+        shutil.rmtree(state)
+    assert len(ids) == 2
