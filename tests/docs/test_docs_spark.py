@@ -72,11 +72,25 @@ def test_every_documented_spark_option_is_used(block: Block) -> None:
     "block", [it for it in blocks("python") if needs_spark(it) and not has_options_only(it)], ids=str
 )
 def test_a_documented_spark_block_runs_as_written(
-    block: Block, documented: str, session: Any, capfd: pytest.CaptureFixture[str]
+    block: Block, documented: str, session: Any, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    run_as_written(block, documented, session, tmp_path)
+
+
+def test_a_documented_exactly_once_query_can_be_run_again(documented: str, session: Any, tmp_path: Path) -> None:
+    """On the same cluster: its checkpoint must last as long as the decisions of its sinkId."""
+    found = [it for it in blocks("python") if needs_spark(it) and '"exactlyOnce"' in it.text]
+    assert len(found) == 2
+    for block in found * 2:
+        run_as_written(block, documented, session, tmp_path)
+
+
+def run_as_written(block: Block, documented: str, session: Any, tmp_path: Path) -> None:
     names: dict[str, Any] = {"spark": session}
     defined = Defined()
-    text = block.text.replace("localhost:9092", documented)
+    # Spark's directory is not that of a test. The checkpoints of a block last as long as its broker.
+    checkpoints = tmp_path.parent / "checkpoints"
+    text = block.text.replace("localhost:9092", documented).replace('"checkpoints/', f'"{checkpoints}/')
     code = compile("\n" * (block.line - 1) + text, block.page, "exec", dont_inherit=True)
     deadline = time.monotonic() + DEADLINE
     while True:
