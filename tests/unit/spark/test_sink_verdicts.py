@@ -113,6 +113,15 @@ class TestBatch:
             ):
                 judge_batch(decision(6), Batch("q", 5), "s", first)
 
+    @pytest.mark.parametrize("decided", [None, decision(3)])
+    def test_a_function_that_skips_batches_is_told_to_write_them(self, decided: BatchDecision | None) -> None:
+        with pytest.raises(SinkError, match="let it write every batch, also one without rows") as caught:
+            judge_batch(decided, Batch("q", 5, run="r"), "s")
+        assert "set firstBatchId=5" in str(caught.value)
+        with pytest.raises(SinkError) as caught:
+            judge_batch(decided, Batch("q", 5), "s")
+        assert "foreachBatch" not in str(caught.value)
+
     def test_two_writes_of_one_function_are_refused(self) -> None:
         decided = decision(5, run="this run")
         assert not judge_batch(decided, Batch("q", 5, "after a restart"), "s")

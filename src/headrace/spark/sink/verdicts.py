@@ -129,7 +129,7 @@ def judge_batch(decided: BatchDecision | None, batch: Batch, sink_id: str, first
             return True
         raise SinkError(
             f"Batch {number} cannot be written exactly once: sinkId={sink_id!r} has no decision about the batches "
-            f"before it. If they were written with another sinkId, set that one again. {_how_to_start_at(number)}"
+            f"before it. If they were written with another sinkId, set that one again. {_how_to_start(batch)}"
         )
     if decided.query != batch.query:
         raise SinkError(
@@ -156,14 +156,15 @@ def judge_batch(decided: BatchDecision | None, batch: Batch, sink_id: str, first
     raise SinkError(
         f"Batch {number} cannot be written exactly once: the latest decision of sinkId={sink_id!r} is about batch "
         f"{decided.batch}. If the batches between were written with another sinkId, set that one again. "
-        f"{_how_to_start_at(number)}"
+        f"{_how_to_start(batch)}"
     )
 
 
-def _how_to_start_at(number: int) -> str:
+def _how_to_start(batch: Batch) -> str:
+    skipped = "If the function of foreachBatch has not written them, let it write every batch, also one without rows. "
     return (
-        f"If they were written without exactlyOnce, or their decisions have expired, and no row of batch {number} was "
-        f"written yet, set firstBatchId={number}"
+        f"{'' if batch.run is None else skipped}If they were written without exactlyOnce, or their decisions have "
+        f"expired, and no row of batch {batch.number} was written yet, set firstBatchId={batch.number}"
     )
 
 
