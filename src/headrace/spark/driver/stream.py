@@ -325,9 +325,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.starting != EarliestOrLatest(EARLIEST) and after.done.keys() - after.unread:
             raise OptionError(
                 "The first batch of this checkpoint was planned but not completed, and the checkpoint does not say "
-                "where it starts: Spark's own source planned it, or startingOffsets was earliest. Let the source that "
-                "planned it complete it, or set startingOffsets=earliest to read the batch from the beginning of the "
-                "logs"
+                "where it starts: Spark's own source planned it, or headrace 0.1.0, or startingOffsets was earliest. "
+                "Let the source that planned it complete it, start the query with a new checkpoint, or set "
+                "startingOffsets=earliest to read the batch from the beginning of the logs"
             )
         return Checkpoint.from_offsets(dict.fromkeys(after.done, 0))
 
