@@ -31,7 +31,16 @@ from ..monitor.model import (
 )
 from ..types import TopicPartition
 from .activity import Activity
-from .attention import CATCHING_UP, WARNING, Attention, group_attention, is_growing, outlook, topic_attention
+from .attention import (
+    CATCHING_UP,
+    FALLING_BEHIND,
+    WARNING,
+    Attention,
+    group_attention,
+    is_growing,
+    outlook,
+    topic_attention,
+)
 from .patches import Document
 from .sparklines import Sparkline
 
@@ -341,6 +350,7 @@ def _trend(group: GroupView, trend: Trend | None) -> dict[str, Any] | None:
         "read": _rate(trend.read),
         "outlook": where,
         "caught_up": _span(trend.caught_up) if where == CATCHING_UP else None,
+        "growth": _rate(trend.growth) if where == FALLING_BEHIND else None,
         "grows": is_growing(group, trend),
     }
 

@@ -82,6 +82,7 @@ def test_a_group_has_its_trend_members_and_rebalances() -> None:
         "read": 56.8,
         "outlook": "catching up",
         "caught_up": 100.0,
+        "growth": None,
         "grows": False,
     }
     assert [(it["label"], it["partitions"]) for it in head["list"]] == [("b@h", 1)]
@@ -100,6 +101,15 @@ def test_a_group_that_reads_records_soon_keeps_up_whatever_its_trend() -> None:
     history = GroupHistory((), Trend(100.0, 90.0, None, 10.0), ())
     trend = group_document(group, history, None).head["trend"]
     assert (trend["outlook"], trend["caught_up"], trend["grows"]) == ("keeping up", None, False)
+
+
+def test_a_group_that_falls_behind_has_one_growth_in_its_row() -> None:
+    """Commits come in steps, so the growth is not always what was written without what was read."""
+    part = PartitionView(TP, next=5, begin=0, end=5000, lag=4995, seconds=47.0, owner="b@h")
+    group = GroupView("g", "consumer", "Stable", BILLING.members, (part,))
+    head = group_document(group, GroupHistory((), Trend(400.0, 420.0, None, 51.0), ()), None).head
+    assert head["reasons"] == ["falling behind by 51 records/s"]
+    assert (head["trend"]["outlook"], head["trend"]["growth"]) == ("falling behind", 51.0)
 
 
 def test_a_checkpoint_with_the_name_of_a_group_is_a_row_of_its_own() -> None:

@@ -157,7 +157,7 @@ export function logText(row) {
 export function trendText(trend) {
   if (!trend) return NONE;
   if (trend.outlook === "catching up") return `caught up in ${span(trend.caught_up)}`;
-  if (trend.outlook === "falling behind" && trend.grows) return `+${compact(Math.round(trend.written - trend.read))}/s`;
+  if (trend.outlook === "falling behind") return `+${compact(Math.round(trend.growth))}/s`;
   return trend.outlook === "waiting" ? "nothing is consumed" : trend.outlook;
 }
 
