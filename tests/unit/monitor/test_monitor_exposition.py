@@ -337,3 +337,12 @@ def test_the_dashboard_can_be_imported() -> None:
         for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
     ]
     assert len(cells) == len(set(cells)), "panels overlap"
+
+
+def test_a_sum_of_the_dashboard_shows_what_there_is_without_groups_of_one_kind() -> None:
+    """PromQL: a sum of no series is no series, and so is everything that is added to it."""
+    added = [it for it in _queries(json.loads(DASHBOARD.read_text())) if " + " in it]
+    assert added
+    for expression in added:
+        for part in expression.split(" + "):
+            assert part.startswith("(") and part.endswith(" or vector(0))"), expression
