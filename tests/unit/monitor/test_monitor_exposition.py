@@ -345,4 +345,5 @@ def test_a_sum_of_the_dashboard_shows_what_there_is_without_groups_of_one_kind()
     assert added
     for expression in added:
         for part in expression.split(" + "):
-            assert part.startswith("(") and part.endswith(" or vector(0))"), expression
+            assert part.startswith("("), expression
+            assert part.endswith(" or vector(0))"), expression
