@@ -25,7 +25,6 @@ from support.harness.waiting import wait_for
 PARTITIONS = 6
 PATIENT = 30.0
 """A session timeout in seconds that is long enough on a busy machine."""
-SOON = 0.25
 
 
 # -- order, failures, limits -----------------------------------------------------------------------------------------
@@ -296,40 +295,71 @@ def test_work_on_a_lost_partition_is_dropped_and_repeated_by_the_next_owner(
 
 
 def test_no_handler_starts_with_a_partition_that_the_listener_knows_is_gone(
-    kind: Kind, servers: str, many_keys: str
+    kind: Kind, servers: str, topic: str
 ) -> None:
-    """With revoke.mode=immediate, run() waits for no handler. While the listener runs, other partitions keep going."""
-    group = unique("g")
+    """With revoke.mode=immediate, run() waits for no handler. While the listener runs, other partitions keep going.
+
+    run() does not poll meanwhile. So all records are in flight before the second member joins, and no handler returns
+    before the listener is called: there is work of every partition then, on slow and on quick machines."""
+    group, total, concurrency = unique("g"), PARTITIONS * COUNT, 4
     settings = {**WAYS["cooperative"], "session_timeout_ms": round(1000 * PATIENT), "revoke_mode": "immediate"}
-    starts: list[tuple[float, TopicPartition]] = []
-    gone: list[tuple[float, float, frozenset[TopicPartition]]] = []
+    starts: list[int] = []  # the partitions of all calls
+    is_called, has_returned = threading.Event(), threading.Event()
+    before: list[int] = []
+    meanwhile: list[int] = []
+    gone: set[int] = set()
 
-    class Slow(RebalanceListener):
+    class Patient(RebalanceListener):
+        """Returns when a handler has been called with each record of the other partitions."""
+
         def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> Any:
-            if kind.name == "async":
-                return self._revoke(partitions)
-            began = time.monotonic()
-            time.sleep(2 * SOON)  # in which handlers could start
-            gone.append((began, time.monotonic(), partitions))
-            return None
+            gone.update(tp.partition for tp in partitions)
+            before.extend(starts)
+            is_called.set()
+            deadline = time.monotonic() + DEADLINE
+            return self._in_loop(deadline) if kind.name == "async" else self._in_thread(deadline)
 
-        async def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
-            began = time.monotonic()
-            await asyncio.sleep(2 * SOON)
-            gone.append((began, time.monotonic(), partitions))
+        def _in_thread(self, deadline: float) -> None:
+            while self._is_work_left() and time.monotonic() < deadline:
+                time.sleep(0.01)  # polling, as wait_for
+            self._end()
 
-    def begin(record: Record) -> float:
-        starts.append((time.monotonic(), TopicPartition(record.topic, record.partition)))
-        return 0.01
+        async def _in_loop(self, deadline: float) -> None:
+            while self._is_work_left() and time.monotonic() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # polling, as wait_for
+            self._end()
 
-    first = kind.member(servers, group, many_keys, listener=Slow(), **settings)
-    running = in_thread(lambda: first.run(kind.handler(begin), order="none", **until(first, lambda _: bool(gone))))
-    wait_for("handlers", lambda: len(starts) > 50)
-    second = kind.member(servers, group, many_keys, **settings)
+        def _is_work_left(self) -> bool:
+            return sum(number not in gone for number in starts) < COUNT * (PARTITIONS - len(gone))
+
+        def _end(self) -> None:
+            meanwhile.extend(starts[len(before) :])
+            has_returned.set()
+
+    def handle(record: Record) -> None:
+        starts.append(record.partition)
+        is_called.wait(DEADLINE)
+
+    async def handle_in_loop(record: Record) -> None:
+        starts.append(record.partition)
+        while not is_called.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    first = kind.member(servers, group, topic, listener=Patient(), **settings)
+    seen: list[Any] = []
+    arguments = until(first, lambda _: has_returned.is_set(), seen)
+    handler = handle if kind.name == "sync" else handle_in_loop
+    running = in_thread(
+        lambda: first.run(handler, order="none", concurrency=concurrency, max_in_flight=2 * total, **arguments)
+    )
+    wait_for("all records in flight", lambda: seen and seen[-1].in_flight == total and len(starts) == concurrency)
+    second = kind.member(servers, group, topic, **settings)
     other = in_thread(lambda: poll_until(second, 1))
-    running.result(DEADLINE + 5)
+    progress = running.result(DEADLINE + 5)
     other.result(DEADLINE + 5)
-    [(began, ended, partitions), *_] = gone
-    meanwhile = Counter(tp in partitions for at, tp in starts if began + SOON < at < ended)
-    assert meanwhile[False] > 0, "nothing was processed meanwhile"
-    assert meanwhile[True] == 0
+    assert 0 < len(gone) < PARTITIONS
+    assert gone.isdisjoint(meanwhile), "a handler started with a record of a revoked partition"
+    kept = {number: COUNT for number in range(PARTITIONS) if number not in gone}
+    assert Counter(number for number in before + meanwhile if number not in gone) == kept
+    assert len(starts) == len(before) + len(meanwhile), "a handler started later with a record of a revoked partition"
+    assert progress.dropped >= COUNT * len(gone) - concurrency
