@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -33,12 +34,14 @@ _BY_ID = 13
 @dataclasses.dataclass(frozen=True)
 class Act:
     """What becomes of one request. It is appended unless there is a `code` or `is_lost`. The answer comes after `delay`
-    seconds, in `pieces`, and asks for a pause of `throttle_ms`; or the connection is cut instead (`is_cut`)."""
+    seconds or when `after` is set, in `pieces`, and asks for a pause of `throttle_ms`; or the connection is cut instead
+    (`is_cut`)."""
 
     code: int = 0
     is_lost: bool = False
     is_cut: bool = False
     delay: float = 0.0
+    after: threading.Event | None = None
     pieces: int = 1
     throttle_ms: int = 0
     has_unknown_tags: bool = False
@@ -151,6 +154,8 @@ class ProduceBroker(LoopThread):
             return True
         if act.delay:
             await asyncio.sleep(act.delay)
+        if act.after is not None:
+            await asyncio.to_thread(act.after.wait, 30)
         if act.is_cut:
             self.cuts += 1
             link.close()

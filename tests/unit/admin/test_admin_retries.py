@@ -35,6 +35,7 @@ from headrace._protocol.messages import (
 from headrace.admin import OffsetChange, ResetPlan
 from headrace.errors import AuthorizationError, KafkaError, PartialFailureError, ProtocolError, RequestTimeoutError
 from support.brokers.fake_broker import FakeBroker, Link, Request, answer, api_versions, run
+from support.harness.retries import patiently
 
 RANGES = {api.key: (api.lowest, api.highest) for api in (*APIS, *ADMIN_APIS)}
 TOPIC = uuid.uuid4()
@@ -133,16 +134,19 @@ def test_only_partitions_that_may_still_succeed_are_sent_again() -> None:
 
 
 def test_a_partition_that_is_retried_in_vain_is_reported_with_those_that_are_done() -> None:
-    async def test(admin: AsyncAdmin) -> None:
+    async def test(admin: AsyncAdmin, scale: float) -> None:
         with pytest.raises(
             PartialFailureError, match=r"1 of 2 failed: t-1 .*NOT_COORDINATOR.*The others are"
         ) as caught:
-            await admin.alter_offsets("g", {FIRST: 5, SECOND: 6}, timeout=0.3)
+            await admin.alter_offsets("g", {FIRST: 5, SECOND: 6}, timeout=0.3 * scale)
         assert caught.value.done == {FIRST}
         assert isinstance(caught.value.errors[SECOND], RequestTimeoutError)
 
-    code = int(ErrorCode.not_coordinator)
-    with_broker(Script(committed(p0=0, p1=code), committed(p1=code)), test)
+    def scenario(scale: float) -> None:
+        code = int(ErrorCode.not_coordinator)
+        with_broker(Script(committed(p0=0, p1=code), committed(p1=code)), lambda admin: test(admin, scale))
+
+    patiently(scenario)
 
 
 def test_a_partition_that_the_response_leaves_out_has_failed() -> None:
@@ -272,12 +276,16 @@ def test_a_reset_of_a_share_group_names_the_partition_that_was_refused_and_moves
 def test_a_member_that_joins_before_the_commit_is_a_clear_error() -> None:
     """The description that follows does not find it any more: nothing is known about it."""
 
-    async def test(admin: AsyncAdmin) -> None:
+    async def test(admin: AsyncAdmin, scale: float) -> None:
         with pytest.raises(KafkaError, match="a member has joined the group meanwhile") as caught:
-            await admin.alter_offsets("g", {FIRST: 5}, timeout=0.3)
+            await admin.alter_offsets("g", {FIRST: 5}, timeout=0.3 * scale)
         assert caught.value.name == "NON_EMPTY_GROUP"
 
-    with_broker(Script(committed(p0=int(ErrorCode.unknown_member_id)), lambda request: None), test)
+    def scenario(scale: float) -> None:
+        script = Script(committed(p0=int(ErrorCode.unknown_member_id)), lambda request: None)
+        with_broker(script, lambda admin: test(admin, scale))
+
+    patiently(scenario)
 
 
 def test_a_group_of_kafka_connect_is_described_without_partitions() -> None:

@@ -56,8 +56,8 @@ def test_statistics_come_at_the_interval(make: Callable[..., Callbacks]) -> None
     def note(found: dict[str, Any]) -> None:
         seen.put((found, time.monotonic()))
 
-    make(lambda: {"number": next(numbers)}, on_stats=note, interval=0.05)
     began = time.monotonic()
+    make(lambda: {"number": next(numbers)}, on_stats=note, interval=0.05)
     found = [seen.get(timeout=SOON) for _ in range(4)]
     assert [each for each, _ in found] == [{"number": number} for number in range(4)]
     assert found[-1][1] - began >= 0.19

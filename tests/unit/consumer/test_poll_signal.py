@@ -17,6 +17,7 @@ from headrace._aio.poll_signal import PollSignal
 from headrace._aio.portal import Portal
 from headrace.errors import ClosedError, ForkedError, WakeupError
 from support.brokers.fake_broker import run
+from support.harness.waiting import wait_for
 
 LONG = 50.0  # seconds; no wait lasts this long unless something is broken
 
@@ -46,18 +47,21 @@ def test_a_notification_before_the_wait_is_remembered_until_it_is_cleared() -> N
 def test_only_the_main_thread_interrupts_its_wait_to_look_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process with many consumers, each polled by a thread, would wake all of them for nothing."""
     monkeypatch.setattr("headrace._aio.poll_signal._SHORT_SLEEP", 0.01)
-    waited: list[float] = []
-
-    def wait() -> None:
-        started = time.monotonic()
-        PollSignal().wait(0.3)
-        waited.append(time.monotonic() - started)
-
-    other = threading.Thread(target=wait)
+    monkeypatch.setattr("headrace._aio.poll_signal._LONG_SLEEP", LONG)
+    elsewhere = PollSignal()
+    other = threading.Thread(target=elsewhere.wait, args=(LONG,))
     other.start()
-    wait()
-    other.join(LONG)
-    assert waited[0] < 0.3 <= waited[1]
+    try:
+        wait_for("the other thread waits", lambda: elsewhere.is_awaited)
+        started = time.monotonic()
+        for _ in range(20):
+            PollSignal().wait(LONG)
+        assert time.monotonic() - started < LONG / 2
+        assert elsewhere.is_awaited, "it has interrupted its wait, too"
+    finally:
+        elsewhere.notify()
+        other.join(LONG)
+    assert not other.is_alive()
 
 
 @pytest.mark.parametrize("late", [-0.3, -1.0, -1e9])

@@ -24,6 +24,7 @@ from support.brokers.fake_connections import (
     records_in,
 )
 from support.brokers.fake_connections import received as received  # an autouse fixture
+from support.harness.retries import patiently
 
 
 class Receipts:
@@ -141,19 +142,22 @@ def test_no_request_follows_a_response_that_is(why: str) -> None:
 
 
 def test_each_request_that_follows_a_response_has_the_whole_request_timeout() -> None:
-    async def main() -> None:
+    async def main(scale: float) -> None:
+        timeout = 0.4 * scale
         async with FakeBroker() as broker:
-            _, link, follow, call = await following(broker, lambda reply: True, request_timeout_ms=400)
+            _, link, follow, call = await following(
+                broker, lambda reply: True, request_timeout_ms=round(1000 * timeout)
+            )
             for _ in range(4):
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(timeout / 2)
+                assert not call.done()
                 await answer_with(link, 1)
-            assert not call.done()
             error = await failure(call)
             assert isinstance(error, RequestTimeoutError)
-            assert "no response in 0.4 s" in str(error)
+            assert f"no response in {timeout:g} s" in str(error)
             assert follow.seen == 4
 
-    run(main())
+    patiently(lambda scale: run(main(scale)))
 
 
 def test_a_call_fails_if_its_next_request_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from headrace.records import decode, next_offset
 from support.brokers.fake_broker import FakeBroker, Link, Request, answer, frame, run
 from support.brokers.fake_connections import ALL_TOPICS, NO_FETCH, connect, failure, metadata
 from support.brokers.record_batches import Entry, encode_batch
+from support.harness.retries import patiently
 
 TOPIC = uuid.UUID(int=7)
 SESSION = 77
@@ -239,19 +240,20 @@ def test_ids_stay_in_order_after_a_large_response_was_followed_by_a_request_that
 
 
 def test_each_repeated_request_has_the_whole_request_timeout() -> None:
-    async def main() -> None:
+    async def main(scale: float) -> None:
+        timeout = 0.4 * scale
         async with FakeBroker() as broker:
             repeats = Repeats()
-            _, link, call, request = await start(broker, repeats, request_timeout_ms=400)
+            _, link, call, request = await start(broker, repeats, request_timeout_ms=round(1000 * timeout))
             for _ in range(4):
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(timeout / 2)
+                assert not call.done()
                 await link.reply(request, response())
                 request = await link.receive()
-            assert not call.done()
             assert isinstance(await failure(call), RequestTimeoutError)
             assert len(repeats.seen) == 4
 
-    run(main())
+    patiently(lambda scale: run(main(scale)))
 
 
 @pytest.mark.parametrize("by_broker", [True, False])
