@@ -15,9 +15,11 @@ from support.harness.terminal import terminal
 
 # Replaces Spark: two stages, and a message between them that must not be interpreted as markup.
 STAGES = """
-import json, sys, time
+import json, os, sys, time
 with open(sys.argv[1], "a", buffering=1) as events:
     print(json.dumps({"stage": "starting Spark"}), file=events)
+    while not os.path.exists(sys.argv[1] + ".shown"):
+        time.sleep(0.01)  # polling, since another process gives no event
     time.sleep(2.2)  # the elapsed seconds
     line = json.dumps({"message": "Flow [/x] is RUNNING\\nmore"})
     print(line[:9], end="", file=events, flush=True)  # a line may be read before it is complete
@@ -35,7 +37,7 @@ from headrace.local.process import GuardedProcess
 events = Path(sys.argv[1])
 process = GuardedProcess([sys.executable, "-c", {STAGES!r}, str(events)], output=-3)
 for event in follow(events, process, time.monotonic()):
-    pass
+    Path(f"{{events}}.shown").touch()
 process.close()
 """
 
@@ -50,7 +52,10 @@ def events(tmp_path: Path) -> Path:
 def test_run_shows_each_stage_with_the_seconds_since_the_start(events: Path, capfd: pytest.CaptureFixture[str]) -> None:
     began_before = 100.0
     process = GuardedProcess([sys.executable, "-c", STAGES, str(events)], output=-3)
-    found = list(follow(events, process, time.monotonic() - began_before))
+    found = []
+    for event in follow(events, process, time.monotonic() - began_before):
+        found.append(event)
+        Path(f"{events}.shown").touch()  # so that the next seconds begin when the first ones were shown
     process.close()
     assert [next(iter(event)) for event in found] == ["stage", "message", "stage"]
     first, second = capfd.readouterr().err.splitlines()
