@@ -16,22 +16,21 @@ from support.harness.consumers import AnyConsumer, MakeConsumer, assigned
 SECONDS = 4.0
 
 
-def run(consumer: AnyConsumer, wait: float, seconds: float = SECONDS) -> tuple[list[HeadraceError], list[int]]:
-    """Run such a loop; return its errors and offsets."""
-    errors: list[HeadraceError] = []
-    offsets: list[int] = []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            offsets += [record.offset for record in consumer.poll(wait)]
-        except HeadraceError as error:
-            errors.append(error)
-    return errors, offsets
+class Loop:
+    """Such a loop, with its errors and offsets. It ends after `seconds`, but not before it has `at_least` errors."""
 
-
-def most(wait: float) -> float:
-    """The largest number of errors: one per second, or one per poll if polls wait for at least 0.1 s."""
-    return 1 + SECONDS / min(1.0, max(0.1, wait))
+    def __init__(self, consumer: AnyConsumer, wait: float, at_least: int = 0, seconds: float = SECONDS) -> None:
+        self.errors: list[HeadraceError] = []
+        self.offsets: list[int] = []
+        began = time.monotonic()
+        while time.monotonic() < began + seconds or len(self.errors) < at_least:
+            assert time.monotonic() < began + 60, self.errors
+            try:
+                self.offsets += [record.offset for record in consumer.poll(wait)]
+            except HeadraceError as error:
+                self.errors.append(error)
+        # One error per second, or one per poll if polls wait for at least 0.1 s.
+        self.most = 1 + (time.monotonic() - began) / min(1.0, max(0.1, wait))
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.1, 5.0])
@@ -43,19 +42,19 @@ def test_a_position_out_of_range_without_a_reset_policy_is_raised_at_a_bearable_
     consumer = assigned(make, servers, topic, 3, auto_offset_reset="none")
     for number, offset in enumerate([5000, 0, 6000]):
         consumer.seek((topic, number), offset)
-    errors, offsets = run(consumer, wait)
-    assert 3 <= len(errors) <= 2 + most(wait), "each error at once, then one at a time"
-    assert offsets == list(range(20)), "the other partition is consumed"
-    found = [error.offsets for error in errors if isinstance(error, OffsetOutOfRangeError)]
+    loop = Loop(consumer, wait, at_least=3)
+    assert len(loop.errors) <= 2 + loop.most, "each error at once, then one at a time"
+    assert loop.offsets == list(range(20)), "the other partition is consumed"
+    found = [error.offsets for error in loop.errors if isinstance(error, OffsetOutOfRangeError)]
     assert {TopicPartition(topic, 0): 5000} in found
     assert {TopicPartition(topic, 2): 6000} in found
 
     consumer.seek((topic, 0), 7000)
-    errors, _ = run(consumer, 0.1)
-    assert any("7000" in str(error) for error in errors)
+    assert any("7000" in str(error) for error in Loop(consumer, 0.1, at_least=3).errors)
     consumer.seek((topic, 0), 0)
     consumer.seek((topic, 2), 0)
-    assert run(consumer, 0.1, 1.5) == ([], [])
+    loop = Loop(consumer, 0.1, seconds=1.5)
+    assert (loop.errors, loop.offsets) == ([], [])
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.1, 5.0])
@@ -65,6 +64,6 @@ def test_the_error_of_a_membership_that_ended_is_raised_at_a_bearable_pace(
     settings: dict[str, Any] = {"group_protocol": "consumer", "group_remote_assignor": "nonsense"}
     consumer = make(bootstrap_servers=servers, group_id=unique("g"), **settings)
     consumer.subscribe([admin.create("naive")])
-    errors, _ = run(consumer, wait)
-    assert 2 <= len(errors) <= most(wait)
-    assert {error.name for error in errors if isinstance(error, KafkaError)} == {"UNSUPPORTED_ASSIGNOR"}
+    loop = Loop(consumer, wait, at_least=2)
+    assert len(loop.errors) <= loop.most
+    assert {error.name for error in loop.errors if isinstance(error, KafkaError)} == {"UNSUPPORTED_ASSIGNOR"}
