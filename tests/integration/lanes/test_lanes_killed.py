@@ -17,7 +17,7 @@ from headrace._machines.lanes.commit_metadata import CommitMark
 from support.brokers.admin import Admin, unique
 from support.brokers.steady_writer import SteadyWriter
 from support.harness.groups import WAYS, with_session
-from support.harness.waiting import wait_for
+from support.harness.waiting import Rounds, wait_for
 from support.ledgers.lane_ledger import Logs, lane_commits
 from support.members.dead_members import remove_member
 from support.members.group_trial import in_all_ways
@@ -55,11 +55,13 @@ class _Rounds:
         # Idempotent: a retry must not change the order, since a record's value is its offset.
         settings = {"limit": 1_000_000, "each_time": 3, "enable_idempotence": True}
         with SteadyWriter(self._servers, self._topic, PARTITIONS, **settings) as writer, self._members:
-            for _ in range(ROUNDS):
+            ledger = self._members.ledger
+            rounds = Rounds("records of both lanes", 0, at_least=ROUNDS, timeout=60 + 10 * ROUNDS)
+            for _ in rounds:
                 self._play_round()
+                rounds.met = min(ledger.count("backlog"), ledger.count("live"))
             last = self._start("auto")
             ends = {partition: end for (_, partition), end in writer.finish().items()}
-            ledger = self._members.ledger
             self._members.wait("all was handed out", lambda: not ledger.missing(ends))
             # A record may have gone to a dead member; then it must be delivered again.
             wait_for("all is done or in hand", lambda: self._nothing_is_left([*self._alive, last], ends), every=0.2)
@@ -69,7 +71,6 @@ class _Rounds:
         ledger.check_commits(commits)
         repeated, uncommitted = ledger.repeats()
         assert repeated <= uncommitted
-        assert ledger.count("backlog") > 0 < ledger.count("live")
         logs = Logs(commits)
         for partition, end in ends.items():
             assert logs.first(partition) == CommitMark(end, OffsetSet(end)), (
