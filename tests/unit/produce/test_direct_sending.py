@@ -25,6 +25,7 @@ from headrace._protocol.messages import METADATA, PRODUCE
 from headrace.errors import ForkedError, HeadraceError, RequestTimeoutError
 from support.brokers.produce_broker import Act, ProduceBroker
 from support.harness.direct_sending import QUICK, direct_count, until_lent, warmed_up
+from support.harness.retries import patiently
 from support.harness.waiting import Rounds, wait_for
 
 pytestmark = pytest.mark.timeout(120)
@@ -204,12 +205,19 @@ def test_a_result_that_is_not_there_in_time_raises_and_the_record_is_delivered_l
 
 
 def test_a_broker_that_never_answers_ends_the_delivery_in_time(broker: ProduceBroker) -> None:
-    times = {"request_timeout_ms": 100, "delivery_timeout_ms": 300}
-    with Producer(bootstrap_servers=broker.servers, **QUICK, **times) as producer:
-        warmed_up(producer)
-        broker.plan = lambda: Act(delay=3600)
-        with pytest.raises(RequestTimeoutError, match=r"delivery\.timeout\.ms=300"):
-            producer.send("t", b"x", partition=0).result(20)
+    def scenario(scale: float) -> None:
+        broker.plan, times = Act, short_times(scale)
+        with Producer(bootstrap_servers=broker.servers, **QUICK, **times) as producer:
+            warmed_up(producer)
+            broker.plan = lambda: Act(delay=3600)
+            with pytest.raises(RequestTimeoutError, match=rf"delivery\.timeout\.ms={times['delivery_timeout_ms']}"):
+                producer.send("t", b"x", partition=0).result(20)
+
+    patiently(scenario)
+
+
+def short_times(scale: float) -> dict[str, int]:
+    return {"request_timeout_ms": round(100 * scale), "delivery_timeout_ms": round(300 * scale)}
 
 
 def test_records_that_follow_a_direct_one_at_once_keep_their_order(broker: ProduceBroker) -> None:
@@ -336,17 +344,20 @@ def test_close_closes_every_socket(broker: ProduceBroker) -> None:
 
 
 def test_a_connection_that_ends_when_it_is_not_lent_is_closed(broker: ProduceBroker) -> None:
-    times = {"request_timeout_ms": 100, "delivery_timeout_ms": 300}
-    with Producer(bootstrap_servers=broker.servers, **QUICK, **times) as producer:
-        warmed_up(producer)
-        (lent,) = producer._parts.lifecycle.runtime.sender.direct._lent.values()  # type: ignore[union-attr]
-        assert lent.connection.descriptor_to_lend is None, "it has one borrower at a time"
-        broker.plan = lambda: Act(delay=0.5)
-        with pytest.raises(RequestTimeoutError):  # the loop has taken the connection back, and closes it later
-            producer.send("t", b"x", partition=0).result(20)
-        assert not lent.connection.is_open
-        lent.socket.lend(0)
-        assert not lent.socket.is_lent
+    def scenario(scale: float) -> None:
+        broker.plan = Act
+        with Producer(bootstrap_servers=broker.servers, **QUICK, **short_times(scale)) as producer:
+            warmed_up(producer)
+            (lent,) = producer._parts.lifecycle.runtime.sender.direct._lent.values()  # type: ignore[union-attr]
+            assert lent.connection.descriptor_to_lend is None, "it has one borrower at a time"
+            broker.plan = lambda: Act(delay=0.5 * scale)
+            with pytest.raises(RequestTimeoutError):  # the loop has taken the connection back, and closes it later
+                producer.send("t", b"x", partition=0).result(20)
+            assert not lent.connection.is_open
+            lent.socket.lend(0)
+            assert not lent.socket.is_lent
+
+    patiently(scenario)
 
 
 @pytest.mark.parametrize("kind", ["DirectSender", "DirectConnection"])

@@ -134,14 +134,14 @@ async def test_those_who_wait_for_memory_are_woken_when_batches_expire() -> None
 
 @on_a_loop
 async def test_an_expired_record_does_not_name_an_error_from_before_a_success() -> None:
-    cluster = in_memory(delivery_timeout_ms=100, request_timeout_ms=50)
+    cluster = in_memory(delivery_timeout_ms=1500, request_timeout_ms=50)
     first = cluster.send(b"1")
     cluster.handle(await cluster.next_request(), ErrorCode.not_enough_replicas)
     cluster.handle(await cluster.next_request())
     second = cluster.send(b"2")
     await settled(cluster)
     assert first.offset == 0
-    assert str(second.error).endswith("delivery.timeout.ms=100: no broker has answered")
+    assert str(second.error).endswith("delivery.timeout.ms=1500: no broker has answered")
 
 
 @on_a_loop
