@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from headrace import Consumer
 from support.brokers.admin import Admin, unique
 from support.brokers.produce import numbered_topic
 from support.brokers.steady_writer import SteadyWriter
@@ -107,7 +108,7 @@ def test_a_driver_that_stays_away_for_too_long_lists_what_is_missing(
         driver.end()
         assert (tmp_path / "crashed").exists(), driver.said[-6000:]
     before = copy.found("read_uncommitted")
-    time.sleep(8 + 10 + 2)  # the timeout plus the interval of the broker's check
+    wait_for("the broker aborts the open transactions", lambda: _all_transactions_have_ended(copy), 120, every=0.5)
     for _ in range(2):
         with copy.driver() as driver:
             assert driver.end() == 1, driver.said[-6000:]
@@ -170,13 +171,23 @@ def test_executors_killed_with_speculation(admin: Admin, servers: str, tmp_path:
         driver.reported("batch")
         for _ in range(2):
             executors = wait_for("an executor", lambda: _executors(tmp_path), 60)
+            known = {each.pid for each in executors}
             executors[0].kill()
-            time.sleep(3)  # Spark starts another executor
+            wait_for("its successor", lambda known=known: {each.pid for each in _executors(tmp_path)} - known, 60)
         assert driver.end() == 0, driver.said[-6000:]
     found = copy.found()
     assert found == copy.wanted()
     aborted = copy.found("read_uncommitted").total() - found.total()
     print(f"{found.total():,} records, {aborted:,} of aborted transactions")
+
+
+def _all_transactions_have_ended(copy: Copy) -> bool:
+    places = [(copy.topic, partition) for partition in range(PARTITIONS)]
+    found = []
+    for isolation in ("read_committed", "read_uncommitted"):
+        with Consumer(bootstrap_servers=copy.servers, isolation_level=isolation) as consumer:
+            found.append(consumer.end_offsets(places))
+    return found[0] == found[1]
 
 
 def _executors(directory: Path) -> list[psutil.Process]:
