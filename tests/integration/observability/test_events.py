@@ -203,25 +203,30 @@ def test_a_slow_handler_is_heard_of_before_its_partition_is_given_up(kind: Kind,
 
 def test_an_overdue_handler_is_heard_of(kind: Kind, servers: str, topic: str) -> None:
     """A thread is abandoned, and reported again when it returns. A coroutine is cancelled."""
-    heard = Heard()
-    consumer = kind.member(servers, unique("g"), topic, on_event=heard)
-    calls: list[int] = []
 
-    def work(record: Record) -> float:
-        calls.append(record.offset)
-        return 0.8 if calls.count(3) == 1 and record.offset == 3 else 0.0
+    def scenario(scale: float) -> None:
+        heard, timeout = Heard(), 0.3 * scale
+        consumer = kind.member(servers, unique("g"), topic, on_event=heard)
+        calls: list[int] = []
 
-    progress = consumer.run(
-        kind.handler(work), timeout=0.3, retries=None, retry_backoff=0.01,
-        **until(consumer, lambda it: it.handled == 10),
-    )  # fmt: skip
-    assert progress.handled == 10
-    stuck = heard.next(HandlerStuck)
-    assert (stuck.offset, stuck.state) == (3, "abandoned" if kind.name == "sync" else "cancelled")
-    assert "simulated work" in stuck.stack
-    if kind.name == "sync":
-        back = heard.first(HandlerReturned)
-        assert (back.offset, back.counts) == (3, False)
+        def work(record: Record) -> float:
+            calls.append(record.offset)
+            return 2.7 * timeout if calls.count(3) == 1 and record.offset == 3 else 0.0
+
+        progress = consumer.run(
+            kind.handler(work), timeout=timeout, retries=None, retry_backoff=0.01,
+            **until(consumer, lambda it: it.handled == 10),
+        )  # fmt: skip
+        consumer.close()
+        assert progress.handled == 10
+        stuck = heard.next(HandlerStuck)
+        assert (stuck.offset, stuck.state) == (3, "abandoned" if kind.name == "sync" else "cancelled")
+        assert "simulated work" in stuck.stack
+        if kind.name == "sync":
+            back = heard.first(HandlerReturned)
+            assert (back.offset, back.counts) == (3, False)
+
+    patiently(scenario)
 
 
 @pytest.mark.parametrize("name", list(SHARE_KINDS))
