@@ -177,7 +177,7 @@ def test_what_does_not_exist_is_named(ours: Admin, topic: str) -> None:
         ours.alter_offsets(group, {TopicPartition(topic, 9): 1})
     with pytest.raises(KafkaError, match="the topic does not exist"):
         ours.alter_offsets(group, {TopicPartition("no-such-topic", 0): 1})
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25, "default.api.timeout.ms is a minute"
     assert ours.describe_group(group) is None
     assert ours.committed(group) == {}
 
