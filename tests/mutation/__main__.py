@@ -32,6 +32,7 @@ POLL_PATH = ("_aio/poll_loop.py", "_aio/fetch", "_aio/call_guard.py", "_aio/poll
 _ROOMS = {
     "_machines/positions": "positions fetch",
     "_machines/lanes": "lanes",
+    "_machines/commit/committed_offset.py": "positions",
     "_machines/commit": "commit run lanes",
     "_machines/share": "share",
     "_machines/fetch": "fetch consumer",

@@ -124,6 +124,18 @@ def test_done_before_it_was_delivered_says_nothing() -> None:
     assert completion.open_count == 0
 
 
+@pytest.mark.parametrize("offset", [5, 10, 12, 15, 20, 25])
+def test_an_empty_range_changes_nothing(offset: int) -> None:
+    """Whether it is done, in flight, not delivered yet, or at an edge between them."""
+    completion = Completion(OffsetSet(10))
+    completion.delivered(10, 20)
+    completion.done_range(14, 16)
+    for call in (completion.done_range, completion.delivered, completion.withdrawn):
+        call(offset, offset)
+        assert completion.as_set() == OffsetSet(16, [(10, 14)])
+        assert (completion.in_flight(), completion.open_count) == ([(10, 14), (16, 20)], 8)
+
+
 @pytest.mark.parametrize("span", [(-1, 5), (5, 4)])
 def test_completion_refuses_what_is_no_range(span: Range) -> None:
     completion = Completion(OffsetSet(10))

@@ -293,7 +293,7 @@ def test_a_poll_that_leaves_too_few_buffered_bytes_needs_a_fetch() -> None:
 def test_no_fetch_is_needed_while_one_is_in_flight() -> None:
     assignment = assigned(A)
     fill(assignment, {A: 10})
-    assignment.state(A).take_off(StandingFetch(1))
+    assignment.state(A).take_off(StandingFetch(1, keeps=True))
     counts(assignment, 10)
     assert not assignment.needs_fetch
 

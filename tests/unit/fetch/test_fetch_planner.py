@@ -32,7 +32,7 @@ def test_each_broker_is_asked_for_the_partitions_it_leads() -> None:
     "change",
     [
         pytest.param(lambda state: setattr(state, "phase", Phase.VALIDATE), id="not ready"),
-        pytest.param(lambda state: state.take_off(StandingFetch(1)), id="in flight"),
+        pytest.param(lambda state: state.take_off(StandingFetch(1, keeps=True)), id="in flight"),
         pytest.param(lambda state: setattr(state, "paused", True), id="paused"),
         pytest.param(lambda state: setattr(state, "fault", OutOfRange(0)), id="at fault"),
         pytest.param(lambda state: setattr(state, "topic_id", None), id="of an unknown topic"),

@@ -41,6 +41,14 @@ def test_a_position_with_an_epoch_is_validated_before_it_is_used() -> None:
     assert (state.phase, state.leader_epoch) == (Phase.READY, 4)
 
 
+def test_a_valid_position_ends_the_refusal_to_validate_it() -> None:
+    state = at(5, epoch=2)
+    state.refuse(CorruptRecordError("no", TP, 5), 0.0)
+    state.validated(leader_epoch=4)
+    assert state.fault is None
+    assert state.may_be_asked_for(0.0)
+
+
 def test_awaiting_a_position_makes_it_unknown() -> None:
     state = at(5)
     state.await_position()
@@ -60,7 +68,7 @@ def test_a_moved_position_drops_buffers_faults_and_backoffs(move) -> None:
     state = at(0)
     feed(state, chunk(0, 5))
     state.arrived(100, 9)
-    state.take_off(StandingFetch(1))
+    state.take_off(StandingFetch(1, keeps=True))
     state.failures, state.backoff_until = 3, 12.0
     state.fault = OutOfRange(9)
     position_version = state.position_version

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headrace._machines.cluster import TopicIdPartition
 from headrace._machines.commit.offset_set import LAST_OFFSET, OffsetSet
-from headrace._machines.fetch.partition import Position, PreferredReplica
+from headrace._machines.fetch.partition import PartitionState, Position, PreferredReplica
 from headrace._machines.fetch.planner import Repeated, RepeatedPartition
 from headrace._machines.fetch.session import FetchSession
 from headrace._machines.fetch.standing_fetch import FetchPlan
@@ -109,11 +110,12 @@ def test_a_partition_with_enough_buffered_is_planned_again() -> None:
     assert not found.may_continue
 
 
-def test_a_fetch_without_room_in_the_budget_is_planned_again() -> None:
+@pytest.mark.parametrize("fill", [feed, lambda state, size: state.arrived(size, 1)], ids=["buffered", "being decoded"])
+def test_a_fetch_without_room_in_the_budget_is_planned_again(fill: Callable[[PartitionState, int], None]) -> None:
     driver = FetchPlannerDriver([1, 1], queued_max_bytes=1000 * KB)
     plan = driver.plan()
     driver.state(1).land()
-    feed(driver.state(1), 990 * KB)
+    fill(driver.state(1), 990 * KB)
     assert not repeat(driver, plan, place(0, 0)).may_continue
 
 

@@ -42,11 +42,13 @@ def test_the_cost_of_a_plan_depends_on_what_changed_and_not_on_the_number_of_par
 ) -> None:
     driver = FetchPlannerDriver([1] * 500)
     driver.answered(driver.plan())
+    assert driver.fetching.nodes(0.0) == {1}
     looks = []
     monkeypatch.setattr(driver.fetching, "_node_of", lambda state, now: looks.append(state) or 1)
     monkeypatch.setattr(driver.assignment, "is_running_low", lambda state: looks.append(state) or True)
     plan = driver.plan()
     driver.answered(plan)
+    assert driver.fetching.nodes(0.0) == {1}
     assert looks == []
     driver.answered(driver.plan(), data(7))
     driver.plan()
@@ -169,7 +171,7 @@ def test_a_stream_that_ends_leaves_its_partitions_to_others(is_under_way: bool) 
         driver.answered(plan)
     driver.fetching.release(plan.fetch)
     assert driver.fetching._reserved == 0
-    other = driver.fetching.plan(StandingFetch(plan.fetch.node), 0.0)
+    other = driver.fetching.plan(StandingFetch(plan.fetch.node, keeps=False), 0.0)
     assert other is not None
     assert numbers(other.wants) == [0]
 
@@ -269,6 +271,9 @@ def feed_arrived(driver: FetchPlannerDriver, arrival: Any) -> None:
 
 def check(driver: FetchPlannerDriver, node: int, now: float) -> None:
     fetches = [fetch for found in driver.fetches.values() for fetch in found]
+    for fetch in fetches:
+        assert fetch.asked.keys() == fetch.wants.keys()
+        assert fetch.unfetched <= fetch.wants.keys(), "others' records would keep the broker from parking the fetch"
     for state in driver.assignment:
         assert state.in_flight == (state not in driver.assignment.free)
         if state.in_flight:

@@ -52,7 +52,7 @@ class StandingFetch:
     """Of one stream to a broker. If it does not `keep` partitions, all leave with each response. The owner of the
     assignment locks."""
 
-    def __init__(self, node: int, *, keeps: bool = True) -> None:
+    def __init__(self, node: int, *, keeps: bool) -> None:
         self.node = node
         self.keeps = keeps
         self.wants: dict[TopicIdPartition, PartitionRequest] = {}
