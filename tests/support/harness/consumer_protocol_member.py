@@ -37,14 +37,15 @@ class ConsumerProtocolDriver(MemberDriver[ConsumerProtocolMember]):
 
     def answer(
         self, action: Send, epoch: int = 1, assigned: Any = None, code: int = 0, interval: float = INTERVAL
-    ) -> None:
+    ) -> bool:
+        """Returns whether polls have to look."""
         fields: dict[str, Any] = {"error_code": code, "member_epoch": epoch, "heartbeat_interval": int(interval * 1000)}
         if code:
             fields["heartbeat_interval"] = 0
         if assigned is not None:
             topics = [{"topic_id": topic, "partitions": numbers} for topic, numbers in assigned.items()]
             fields["assignment"] = {"topic_partitions": topics}
-        self.member.answered(action, wire.answer(CONSUMER_GROUP_HEARTBEAT, fields), self.now)
+        return self.member.answered(action, wire.answer(CONSUMER_GROUP_HEARTBEAT, fields), self.now)
 
     def fail(self, action: Send) -> None:
         self.member.failed(action, NetworkError("it broke"), self.now)

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from headrace import OffsetAndMetadata, TopicPartition, Watermarks
+from headrace._machines.admin.deletion import deletion_warning
 from headrace._machines.admin.reset import DROP, KEEP, PartitionFacts, open_ranges, outdated, planned_change, undecided
 from headrace._machines.admin.reset_target import ResetTarget, TargetKind
 from headrace._machines.commit.offset_set import OffsetSet
@@ -179,6 +180,13 @@ def test_a_decision_of_a_spark_sink_is_not_an_offset_and_stays() -> None:
     (text,) = encode_decision(decision)
     change = planned_change(PartitionFacts(TP, OffsetAndMetadata(0, text), None, Watermarks(0, 200)), LATEST, DROP)
     assert (change.new, change.commit, change.note) == (None, None, "a decision of an exactly-once Spark sink")
+
+
+def test_a_warning_about_a_deletion_names_the_decisions_of_a_spark_sink() -> None:
+    (text,) = encode_decision(BatchDecision(3, "query", 7, True))
+    plain, decision = OffsetAndMetadata(5, "note"), OffsetAndMetadata(0, text)
+    assert deletion_warning([plain, decision]).startswith("has the decisions of an exactly-once Spark sink")
+    assert deletion_warning([plain]) == ""
 
 
 def test_the_refusal_counts_the_open_records_and_explains_the_choices() -> None:

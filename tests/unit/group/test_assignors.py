@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,10 @@ from headrace._machines.group.assignors import (
     StickyAssignor,
     assignors_of,
     is_cooperative,
+    is_own,
+    partitions_of,
 )
+from headrace._machines.group.assignors.base import subscribers
 from headrace._protocol.group_data import MemberSubscription
 from headrace.errors import ConfigError
 from headrace.types import TopicPartition
@@ -93,6 +97,12 @@ def test_range_assigns_as_in_java_s_examples(
             id="a skipped member is not compensated",
         ),
         pytest.param(
+            group(a="t", b="u", c="t"),
+            {"t": 3},
+            {"a": "t0 t2", "b": "", "c": "t1"},
+            id="the next subscriber",
+        ),
+        pytest.param(
             {"a": GroupMember(frozenset("t")), "x": static("t", "2"), "y": static("t", "1")},
             {"t": 4},
             {"y": "t0 t3", "x": "t1", "a": "t2"},
@@ -140,6 +150,11 @@ def test_assignments_do_not_depend_on_the_order_of_members(
     assert kind().assign(backwards, dict(reversed(partitions.items()))) == kind().assign(members, partitions)
 
 
+def test_a_topic_that_does_not_exist_has_neither_partitions_nor_subscribers() -> None:
+    assert partitions_of("t", {"u": 1}) == []
+    assert subscribers(group(a="t u", b="t"), {"u": 1}) == {"u": ["a"]}
+
+
 def test_a_group_member_has_its_subscription_and_instance_id() -> None:
     subscription = MemberSubscription(frozenset("t"), frozenset({TopicPartition("t", 0)}), 3, "rack", b"data")
     member = GroupMember.of(subscription, "one")
@@ -174,6 +189,11 @@ class Duck:
         return {}
 
 
+class Unnamed(Mine):
+    def __init__(self, name: Any) -> None:
+        self.name = name
+
+
 JAVA = "org.apache.kafka.clients.consumer."
 
 
@@ -206,11 +226,22 @@ def test_assignors_of_the_user_may_be_classes_or_objects() -> None:
         (["range", RangeAssignor], "two assignors of the name 'range'"),
         ([object()], "is no assignor: it has no name and no cooperative and no user_data and no assign"),
         ([dict], "is no assignor"),
+        ([Unnamed("")], "is no assignor: its name, '', cannot be one"),
+        ([Unnamed("\ud800")], "is no assignor: its name, .*, cannot be one"),
+        ([Unnamed(None)], "is no assignor: its name, None, cannot be one"),
     ],
 )
-def test_invalid_assignment_strategies_are_refused(choice: list[str | type[Assignor]], message: str) -> None:
+def test_invalid_assignment_strategies_are_refused(choice: list[str | Assignor | type[Assignor]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         assignors_of(choice)
+
+
+def test_only_assignors_of_this_library_are_its_own() -> None:
+    """Those of the user run in a thread: they may block."""
+    assert [is_own(kind()) for kind in OWN] == [True] * len(OWN)
+    assert not is_own(Mine())
+    assert not is_own(Duck())
+    assert not is_own(type("Mine", (RangeAssignor,), {})())
 
 
 @pytest.mark.parametrize(

@@ -414,6 +414,28 @@ def test_a_denied_topic_sets_a_pending_error_and_keeps_the_member() -> None:
     assert isinstance(driver.member.pending_error, KafkaError)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("assigned", "code", "is_look_needed"),
+    [(None, 0, False), ({T: (1,)}, 0, True), ({}, 0, True), (None, E.coordinator_load_in_progress, True)],
+)
+def test_polls_look_after_a_heartbeat_that_brings_something(
+    assigned: Any, code: int, is_look_needed: bool, is_late: bool
+) -> None:
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    request = driver.request(INTERVAL)
+    if is_late:
+        driver.fail(request)
+    assert driver.answer(request, 2, assigned, code) is is_look_needed
+
+
+def test_polls_look_when_a_member_has_joined_without_an_assignment() -> None:
+    driver = ConsumerProtocolDriver()
+    driver.poll()
+    assert driver.answer(driver.request(), 2)
+
+
 def test_a_response_to_an_older_heartbeat_is_ignored() -> None:
     driver = ConsumerProtocolDriver()
     driver.joined({T: (0,)})

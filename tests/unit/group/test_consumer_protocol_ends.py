@@ -27,6 +27,15 @@ def test_a_kip_848_member_that_leaves_revokes_and_sends_a_last_heartbeat(instanc
     assert driver.member.next_tick() == math.inf
 
 
+def test_a_fenced_kip_848_member_that_leaves_loses_its_partitions() -> None:
+    """They may be another member's already: it cannot commit for them."""
+    driver = ConsumerProtocolDriver()
+    driver.joined({T: (0,)})
+    driver.answer(driver.request(INTERVAL), code=E.fenced_member_epoch)
+    assert driver.member.final_revoke() == Lose(some(T0))
+    assert driver.member.leave("closed") is None
+
+
 @pytest.mark.parametrize(("instance_id", "epoch"), [(None, -1), ("i", -2)])
 def test_a_kip_848_member_past_max_poll_interval_leaves_and_rejoins(instance_id: str | None, epoch: int) -> None:
     driver = ConsumerProtocolDriver(instance_id=instance_id)
