@@ -84,4 +84,8 @@ def test_a_fetch_plan_is_parked_unless_a_partition_has_known_records() -> None:
     plan = driver.plan()
     assert plan.parked, "the log end is unknown"
     driver.answered(plan, data(0))
-    assert not driver.plan().parked, "partition 0 is at offset 0 of 50"
+    plan = driver.plan()
+    assert not plan.parked, "partition 0 is at offset 0 of 50"
+    ((asked, item),), *_ = driver.answered(plan, data(0, records=b"x"))
+    driver.fetching.arrived(asked, item, next_offset=50)
+    assert driver.plan().parked, "these were the last"

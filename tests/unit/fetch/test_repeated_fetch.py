@@ -112,11 +112,12 @@ def test_a_partition_with_enough_buffered_is_planned_again() -> None:
 
 @pytest.mark.parametrize("fill", [feed, lambda state, size: state.arrived(size, 1)], ids=["buffered", "being decoded"])
 def test_a_fetch_without_room_in_the_budget_is_planned_again(fill: Callable[[PartitionState, int], None]) -> None:
-    driver = FetchPlannerDriver([1, 1], queued_max_bytes=1000 * KB)
+    driver = FetchPlannerDriver([1, 2], queued_max_bytes=1000 * KB)
     plan = driver.plan()
-    driver.state(1).land()
+    found = repeat(driver, plan, place(0, 0))
+    assert found.may_continue
     fill(driver.state(1), 990 * KB)
-    assert not repeat(driver, plan, place(0, 0)).may_continue
+    assert not repeat(driver, found.plan, place(0, 1)).may_continue
 
 
 def test_records_that_are_decoded_before_anybody_looks_exceed_the_budget_once_at_most() -> None:
