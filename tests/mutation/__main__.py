@@ -28,7 +28,7 @@ SOURCES = ROOT / "src" / "headrace"
 BUILD = ROOT / "build" / "mutation"
 # The poll path: what is executed, besides the machines, between a fetch and the records of a poll.
 POLL_PATH = ("_aio/poll_loop.py", "_aio/fetch", "_aio/call_guard.py", "_aio/poll_signal.py", "_aio/group/rebalance.py")
-# Rooms of tests by the start of a path; the first match counts. Else: the room of the same name.
+# Rooms of tests, or files in them, by the start of a path; the first match counts. Else: the room of the same name.
 _ROOMS = {
     "_machines/positions": "positions fetch",
     "_machines/lanes": "lanes",
@@ -38,6 +38,9 @@ _ROOMS = {
     "_machines/fetch": "fetch consumer",
     "_machines/error_pacing.py": "network fetch consumer share",
     "_machines/outage_warnings.py": "network consumer",
+    "_machines/counted_warnings.py": "produce/test_counted_warnings.py",
+    "_machines/missing_topics.py": "group/test_missing_topics.py",
+    "_machines/api_versions_fallback.py": "network",
     "_machines/cluster.py": "network fetch positions group",
     "_machines/backoff.py": "network net group",
     "_aio/fetch": "fetch net lanes consumer",

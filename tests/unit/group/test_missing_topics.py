@@ -42,6 +42,7 @@ def test_a_topic_is_reported_after_five_seconds_and_then_once_a_minute() -> None
 
 def test_the_machine_says_when_to_ask_it_again() -> None:
     machine = MissingTopics("g")
+    assert machine.next_look == float("inf"), "nothing is wanted yet"
     times, now = [], 0.0
     for _ in range(4):
         machine.look(TYPO, TYPED, now)

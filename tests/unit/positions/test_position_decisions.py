@@ -9,7 +9,7 @@ from headrace._machines.cluster import Cluster
 from headrace._machines.commit.committed_offset import CommittedOffset
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.fetch.assignment import Assignment
-from headrace._machines.fetch.partition import PartitionState, Phase, Position
+from headrace._machines.fetch.partition import OutOfRange, PartitionState, Phase, Position
 from headrace._machines.positions.positions import LostRange, Positions, refuse, resume_position
 from headrace._machines.positions.truncation import EpochEnd, Verdict, judge
 from headrace.errors import (
@@ -227,3 +227,18 @@ def test_position_responses_from_before_a_move_are_dropped(change: object, is_cu
     change(state)  # type: ignore[operator]
     found = positions.current(TP, asked[Phase.UNKNOWN], Phase.UNKNOWN)
     assert found is (state if is_current else None)
+
+
+def test_a_fetch_that_was_out_of_range_is_a_question_about_the_reset_policy() -> None:
+    positions, state = machine("earliest")
+    state.seek(Position(70))
+    state.fault = OutOfRange(70)
+    assert positions.unsettled(0.0)[Phase.RESET] == {TP: state.position_version}
+    assert (state.reset_to, state.reset_from) == ("earliest", 70)
+
+
+def test_a_refused_question_is_asked_again_after_its_backoff() -> None:
+    positions, state = machine()
+    state.refuse(NetworkError("no"), 10.0)
+    assert positions.unsettled(10.4)[Phase.UNKNOWN] == {}
+    assert positions.unsettled(10.5)[Phase.UNKNOWN] == {TP: state.position_version}
