@@ -134,14 +134,18 @@ def test_a_commit_is_cut_at_the_end_of_its_epoch_in_a_truncated_log(
     assert positions.compare_with_log({TP: RANGES}, {TP: end}) == ({} if kept is None else {TP: kept})
 
 
-@pytest.mark.parametrize(("end", "divergence"), [(EpochEnd(3, 130), 130), (UNKNOWN, None)])
+@pytest.mark.parametrize(
+    ("end", "divergence", "text"),
+    [(EpochEnd(3, 130), 130, "below the position 160 to 130 and"), (UNKNOWN, None, "below the position 160 and")],
+)
 def test_without_a_reset_policy_a_truncated_log_is_an_error_with_the_divergence(
-    end: EpochEnd, divergence: int | None
+    end: EpochEnd, divergence: int | None, text: str
 ) -> None:
     positions, _ = machine("none")
     error = positions.compare_with_log({TP: RANGES}, {TP: end})[TP]
     assert isinstance(error, LogTruncationError)
     assert error.divergence == {TP: divergence}
+    assert f"the log of t-0 was truncated {text} auto.offset.reset is none" in str(error)
 
 
 @pytest.mark.parametrize(
