@@ -15,6 +15,5 @@ class BacklogQuota:
     def reserve(self, limit: int, available: int) -> int:
         """How many records of a poll of `limit` to keep for the backlog lane, which has so many available."""
         owed = self._owed + limit * self._portion
-        kept = min(int(owed), limit, available)
-        self._owed = (owed - kept) % 1.0
-        return kept
+        self._owed = owed % 1.0
+        return min(int(owed), limit, available)
