@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace._machines.commit.committed_offset import CommittedOffset
 from headrace._machines.commit.offset_set import OffsetSet
 from headrace._machines.lanes.backlog_quota import BacklogQuota
 from headrace._machines.lanes.commit_metadata import CommitMark, committed_offset, done_offsets
-from headrace._machines.lanes.lanes import Lanes, LaneStart, lane_start
+from headrace._machines.lanes.lanes import Lanes, LaneStart, lane_start, lanes_for
 from headrace.types import OffsetAndMetadata
 from simulation.crashes import run
 
@@ -22,6 +23,33 @@ def plain(offset: int) -> CommitMark:
 
 def lanes(live: int, *holes: tuple[int, int], beyond: OffsetSet | None = None) -> Lanes:
     return Lanes("token", LaneStart(live, beyond or OffsetSet(live), holes))
+
+
+@pytest.mark.parametrize(
+    ("committed", "end", "end_epoch", "leader_epoch"),
+    [
+        pytest.param(CommittedOffset(70, OffsetSet(70), 3), 120, 5, 5, id="of the end of the log, where it starts"),
+        pytest.param(CommittedOffset(70, OffsetSet(70), 0), 120, 0, 0, id="of a log that had one leader only"),
+        pytest.param(CommittedOffset(70, OffsetSet(70), 3), 120, -1, 3, id="the commit's, if that is unknown"),
+        pytest.param(
+            CommittedOffset(130, OffsetSet(130, [(70, 120)]), 3),
+            120,
+            5,
+            3,
+            id="the commit's, if the log ends before it",
+        ),
+    ],
+)
+def test_the_live_lane_starts_with_the_leader_epoch(
+    committed: CommittedOffset, end: int, end_epoch: int, leader_epoch: int
+) -> None:
+    lanes = lanes_for(committed, end, end_epoch, 1, "token")
+    assert lanes is not None
+    assert lanes.first.leader_epoch == leader_epoch
+
+
+def test_a_commit_that_leaves_nothing_open_needs_no_lanes() -> None:
+    assert lanes_for(CommittedOffset(70, OffsetSet(70), 3), 70, 5, 1, "token") is None
 
 
 @pytest.mark.parametrize(
