@@ -29,7 +29,7 @@ def lanes(live: int, *holes: tuple[int, int], beyond: OffsetSet | None = None) -
     ("committed", "end", "end_epoch", "leader_epoch"),
     [
         pytest.param(CommittedOffset(70, OffsetSet(70), 3), 120, 5, 5, id="of the end of the log, where it starts"),
-        pytest.param(CommittedOffset(70, OffsetSet(70), 0), 120, 0, 0, id="of a log that had one leader only"),
+        pytest.param(CommittedOffset(70, OffsetSet(70)), 120, 0, 0, id="the first one, of a commit without any"),
         pytest.param(CommittedOffset(70, OffsetSet(70), 3), 120, -1, 3, id="the commit's, if that is unknown"),
         pytest.param(
             CommittedOffset(130, OffsetSet(130, [(70, 120)]), 3),

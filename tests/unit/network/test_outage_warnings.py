@@ -34,6 +34,7 @@ def test_an_outage_that_nobody_tried_for_long_begins_anew() -> None:
     outages.tries(NAME, 11.0 + EVERY)
     assert outages.to_warn_of(NAME, 12.0 + EVERY) is None
     assert outages.to_warn_of(NAME, 11.0 + EVERY + PATIENCE) == PATIENCE
+    assert outages.ends(NAME, 20.0 + EVERY) == 9.0
 
 
 def test_each_broker_has_its_own_outage() -> None:
