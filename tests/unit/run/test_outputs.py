@@ -52,6 +52,8 @@ def test_a_partition_that_is_lost_takes_its_outputs_along() -> None:
     outputs.keep([])
     outputs.put(A, 0, ["late"])
     assert outputs.unwritten() == {}
+    outputs.begin(A, 0)
+    assert not outputs.cut({A: 1}).outputs, "the record is delivered again, with outputs of its own or without any"
 
 
 def test_what_was_not_written_is_read_again_from_the_last_commit_on() -> None:
