@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import sys
 import time
 import warnings
 import weakref
@@ -153,21 +154,27 @@ class Lifecycle(Generic[R]):
         runtime = self.detach_runtime()
         return None if runtime is None else runtime.abandon
 
-    def end_unclosed(self) -> Flag | None:
-        """The client was dropped without close(). Returns the flag that its thread sets when it has ended."""
+    def end_unclosed(self) -> None:
+        """The client was dropped without close()."""
+        if self.begin_end() is not None:
+            self.warn()
+
+    def begin_end(self) -> Flag | None:
+        """The flag that the client's thread sets when it has ended, or None if there is nothing to end."""
         _watched.discard(self)
         if self.guard.is_forked or not self.portal.is_open:
             return None
         self.guard.close()  # something may still refer to the parts: collectors of metrics skip those of closed clients
         self._callbacks.stop()
         self.portal.shut()
-        ended = self.portal.end_after(self._end_dropped)
+        return self.portal.end_after(self._end_dropped)
+
+    def warn(self) -> None:
         warnings.warn(
             f"unclosed {self.owner_name}: {self._unclosed}. Call close(), or use the {self._role} in a with statement",
             ResourceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-        return ended
 
     async def _end_dropped(self) -> None:
         try:
@@ -188,8 +195,13 @@ _watched: set[Lifecycle[Any]] = set()  # of the clients that are open. Its metho
 @atexit.register
 def _end_all() -> None:
     """Daemon threads still run now. All clients end at the same time, so that many take no longer than one."""
-    found = [each.end_unclosed() for each in _watched.copy()]
+    ends = [(each, ended) for each in _watched.copy() if (ended := each.begin_end()) is not None]
     deadline = time.monotonic() + AT_EXIT
-    for ended in found:
-        while ended is not None and not ended.is_set and (left := deadline - time.monotonic()) > 0:
+    for _, ended in ends:
+        while not ended.is_set and (left := deadline - time.monotonic()) > 0:
             ended.wait(min(left, SHORT_SLEEP))
+    for each, _ in ends:
+        try:
+            each.warn()
+        except ResourceWarning:  # python -W error. As a finalizer does: the other clients are not affected
+            sys.excepthook(*sys.exc_info())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import subprocess
 import sys
 import threading
@@ -214,8 +215,11 @@ def test_the_records_of_a_dropped_producer_are_delivered(servers: str, topic: st
     assert delivered.topic == topic
 
 
-def test_a_program_that_ends_without_close_leaves_its_group_and_delivers(servers: str, topic: str) -> None:
-    group = unique("g")
+@pytest.mark.parametrize("warnings", ["ignored", "errors"])
+def test_a_program_that_ends_without_close_leaves_its_group_and_delivers(
+    servers: str, topic: str, warnings: str
+) -> None:
+    group, text = unique("g"), unique("last").encode()
     program = f"""
 from headrace import Consumer, Producer
 consumer = Consumer(bootstrap_servers={servers!r}, group_id={group!r})
@@ -223,14 +227,17 @@ consumer.subscribe([{topic!r}])
 while not consumer.assignment():
     consumer.poll(0.1)
 producer = Producer(bootstrap_servers={servers!r}, linger_ms=60_000)
-delivery = producer.send({topic!r}, b"last")
+delivery = producer.send({topic!r}, {text!r})
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    command = [sys.executable, *(["-W", "error::ResourceWarning"] if warnings == "errors" else []), "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    unclosed = set(re.findall(r"ResourceWarning: unclosed (\w+)", done.stderr))
+    assert unclosed == ({"Consumer", "Producer"} if warnings == "errors" else set()), done.stderr
+    assert (done.stdout, done.returncode) == ("", 0)
     assert members(servers, group) == 0
     with Consumer(bootstrap_servers=servers, **SESSION) as reader:
         reader.assign([(topic, 0), (topic, 1)])
-        wait_for("the record", lambda: any(record.value == b"last" for record in reader.poll(0.5)))
+        wait_for("the record", lambda: any(record.value == text for record in reader.poll(0.5)))
 
 
 def test_a_program_that_ends_without_close_does_not_wait_for_brokers_that_are_away() -> None:
