@@ -34,6 +34,7 @@ mod repeated;
 mod represent;
 mod rows;
 mod turns;
+mod whole_number;
 mod window;
 mod zones;
 

@@ -13,6 +13,7 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 use crate::batch::{Batch, Store};
 use crate::columns::{Columns, get};
 use crate::python_call::call_blocking;
+use crate::whole_number::whole_number;
 
 #[pyclass(frozen, module = "headrace.records")]
 pub struct Record {
@@ -92,16 +93,16 @@ impl Record {
     fn new(
         py: Python<'_>,
         topic: Bound<'_, PyString>,
-        partition: i32,
-        offset: i64,
-        timestamp: i64,
-        timestamp_type: i32,
+        #[pyo3(from_py_with = whole_number)] partition: i32,
+        #[pyo3(from_py_with = whole_number)] offset: i64,
+        #[pyo3(from_py_with = whole_number)] timestamp: i64,
+        #[pyo3(from_py_with = whole_number)] timestamp_type: i32,
         key: Option<Cow<'_, [u8]>>,
         value: Option<Cow<'_, [u8]>>,
         headers: Vec<(String, Option<Vec<u8>>)>,
         lane: Option<Bound<'_, PyString>>,
-        leader_epoch: i32,
-        delivery_count: Option<i32>,
+        #[pyo3(from_py_with = whole_number)] leader_epoch: i32,
+        #[pyo3(from_py_with = whole_number)] delivery_count: Option<i32>,
     ) -> PyResult<Self> {
         if !(0..=1).contains(&timestamp_type) {
             return Err(PyValueError::new_err("timestamp_type must be 0 (CreateTime) or 1 (LogAppendTime)"));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from bisect import bisect_left
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -270,3 +271,12 @@ class TestRecords:
             assert len(records) == 500
             best = min(best, time.perf_counter() - start)
         assert best < 50e-6
+
+
+@pytest.mark.parametrize("name", ["partition", "offset", "timestamp", "timestamp_type", "leader_epoch"])
+def test_a_bool_is_not_a_number_of_a_record(name: str) -> None:
+    """As in the arguments of all clients."""
+    numbers: dict[str, Any] = {"partition": 0, "offset": 0, name: True}
+    with pytest.raises(TypeError, match="whole number"):
+        Record("t", **numbers)
+    assert getattr(Record("t", **numbers | {name: 1}), name) == 1
