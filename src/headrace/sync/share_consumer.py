@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .._aio.callbacks import call_to_the_end
 from .._aio.lifecycle import CLOSE_TIMEOUT, THREAD_END
 from .._aio.poll_signal import ITERATION_POLL
 from .._aio.run.options import Handler
@@ -170,7 +169,7 @@ class ShareConsumer(Threaded):
                     self._portal.run(lambda: self._lifecycle.close(lambda: self._parts.end_tasks(deadline)))
             finally:
                 self._shut()
-            call_to_the_end(self._parts.run_callbacks)
+            self._parts.run_last_callbacks()
 
     def _on_error(self) -> None:
         """Nothing to do: close() accepts no record that the user has not acknowledged."""

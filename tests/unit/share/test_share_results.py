@@ -123,3 +123,27 @@ def test_close_passes_all_results_to_a_callback_that_raises(kind: str) -> None:
     with pytest.raises(ZeroDivisionError, match="1"):
         driver.call(driver.consumer.close)
     assert heard == [range(2), range(2, 4)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rejected_acknowledgements_are_counted_in_one_warning_a_minute(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Locks that are too short for the work fail with every poll. close() logs the rest."""
+    driver = ShareConsumerDriver(kind, share_acknowledgement_mode="explicit")
+    records = driver.poll()
+    assert len(records) == 4
+    for entry in driver.model.logs[0]:
+        entry.state = "available"  # the locks have ended, and the consumer does not know
+    for record in records:
+        driver.consumer.acknowledge(record)
+        driver.send()
+        driver.call(driver.consumer.commit)
+    assert _warnings(caplog) == [1]
+    driver.close()
+    assert _warnings(caplog) == [1, 3]
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[int]:
+    found = [record.getMessage() for record in caplog.records if "were not acknowledged" in record.getMessage()]
+    return [int(text.split()[0]) for text in found]

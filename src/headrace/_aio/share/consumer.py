@@ -16,7 +16,6 @@ from ...config.share import ShareConsumerConfig
 from ...errors import WakeupError
 from ...records import Record, Records
 from ...types import AcknowledgeType
-from ..callbacks import call_to_the_end
 from ..lifecycle import CLOSE_TIMEOUT, THREAD_END, Held
 from ..poll_signal import ITERATION_POLL
 from ..run.options import Handler
@@ -243,7 +242,7 @@ class AsyncShareConsumer:
                 await lifecycle.portal.wait(lambda: lifecycle.close(lambda: parts.end_tasks(deadline)))
         finally:
             await lifecycle.portal.close_async(THREAD_END, lifecycle.shut())
-        call_to_the_end(parts.run_callbacks)
+        parts.run_last_callbacks()
 
     async def __aenter__(self) -> Self:
         self._guard.check()

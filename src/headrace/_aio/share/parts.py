@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..._arguments import limit_of, seconds_of, short_repr, whole_number_of
+from ..._machines.counted_warnings import CountedWarnings
 from ..._machines.share.buffer import ShareHandover
 from ...config.share import ShareConsumerConfig
 from ...errors import ConcurrentUseError, HeadraceError, RequestTimeoutError, StateError, UnsupportedVersionError
 from ...records import Batch, Record, Records
 from ...types import AcknowledgeType, TopicPartition
 from .. import telemetry
-from ..callbacks import Callbacks
+from ..callbacks import Callbacks, call_to_the_end
 from ..clients import add
 from ..lifecycle import CLOSE_TIMEOUT, Held, Lifecycle, held
 from ..run.options import Handler
@@ -50,6 +51,7 @@ class ShareParts:
         self.guard = self.lifecycle.guard
         self.callback: weakref.ref[Held[AcknowledgementCallback]] | None = None
         self._unreturned = UnreturnedResults()
+        self._failures = CountedWarnings()
         self.is_leaving = False  # unsubscribe() is under way: a poll of another task must not start everything again
         self._handover: ShareHandover | None = None  # of the poll that is under way, or was the last
         self.guard.is_polling = lambda: self.is_polling
@@ -171,12 +173,14 @@ class ShareParts:
     def run_callbacks(self) -> None:
         """On the user's thread. If a callback raises, the next call passes the remaining results."""
         buffer = self.buffer
+        self._log_failures()
         while (outcome := buffer.next_outcome()) is not None:
             self._unreturned.add(outcome.tp, outcome.error)
             number = sum(map(len, outcome.ranges))
             accepted, refused = (number, 0) if outcome.error is None else (0, number)
             if refused:
-                log.warning("%d records of %s were not acknowledged: %s", number, outcome.tp, outcome.error)
+                self._failures.add(number, f"{outcome.tp}: {outcome.error}")
+                self._log_failures()
             offsets = {outcome.tp: list(outcome.ranges)}
             # From here to the call nothing can interrupt it: each result is passed once.
             buffer.acknowledged += accepted
@@ -184,6 +188,21 @@ class ShareParts:
             buffer.news = buffer.news[1:]
             if (callback := held(self.callback)) is not None:
                 callback(offsets, outcome.error)
+
+    def run_last_callbacks(self) -> None:
+        """For close()."""
+        try:
+            call_to_the_end(self.run_callbacks)
+        finally:
+            self._log_failures(is_last=True)
+
+    def _log_failures(self, *, is_last: bool = False) -> None:
+        """Warns at once, and then once a minute: locks that are too short fail with every poll, for as long as they
+        are. Polls come often enough to need no timer."""
+        if self._failures.next_due is not None:
+            found = self._failures.due(time.monotonic(), is_last=is_last)
+            if found is not None:
+                log.warning("%d records were not acknowledged, and will be delivered again. Last error: %s", *found)
 
     def results(self, unsettled: set[TopicPartition]) -> tuple[Results, UnreturnedResults]:
         """What a commit() returns, and whom it tells so."""
