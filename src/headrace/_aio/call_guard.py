@@ -9,6 +9,9 @@ consumer would take records away from it, or wait for each other:
     on_progress              may not poll, run or end the consumer
     another task             may not poll or run (another thread: `Exclusive`)
 
+The producer of an exactly-once run() has a guard of its own, and knows the same run(): nobody else may begin or end a
+transaction meanwhile, and the functions that run() calls may not close it.
+
 A function of run() is known by its context, which tasks inherit that it creates.
 """
 
@@ -34,6 +37,13 @@ class UnderWay:
 
     def __init__(self, task: asyncio.Task[object] | None) -> None:
         self.task = task
+        self._thread = threading.get_ident()
+
+    @property
+    def is_caller(self) -> bool:
+        """Whether run() itself makes the call, or what it calls without another task or thread."""
+        is_here = self._thread == threading.get_ident()
+        return is_here and (self.task is None or self.task is asyncio.current_task())
 
 
 class _Inside(NamedTuple):
@@ -111,6 +121,26 @@ class CallGuard:
         if (run := self._run) is not None and (function := self._function(run)) is not None:
             self._refuse(function, call)
 
+    def check_transaction(self, call: str) -> None:
+        """For the calls of a producer that begin, extend or end transactions: during run(), they are those of run()."""
+        self.check()
+        if (run := self._run) is not None:
+            if (function := self._function(run)) is not None:
+                self._refuse_for_producer(function, call)
+            if not run.is_caller:
+                self._refuse_for_producer("another task or thread", call)
+
+    def check_end_of_producer(self) -> None:
+        """For close(). Elsewhere it is a way to end run()."""
+        if (run := self._run) is not None and (function := self._function(run)) is not None:
+            self._refuse_for_producer(function, "close()")
+
+    def _refuse_for_producer(self, place: str, call: str) -> None:
+        raise ConcurrentUseError(
+            f"{place} cannot call {call} of the {self._role} of a run(): it writes the outputs that handlers return "
+            f"in transactions that it begins and ends itself. Use another producer for other records"
+        )
+
     def _function(self, run: UnderWay) -> str | None:
         """The function of this run() in which the call is made."""
         return next((each.function for each in _called_by_runs.get() if each.run is run), None)
@@ -130,6 +160,20 @@ class CallGuard:
         finally:
             self._run = None
             self.forget_wakeup()  # whoever called it meant the run that has ended
+
+    @contextmanager
+    def lent_to(self, consumer: CallGuard) -> Iterator[None]:
+        """Around run(producer=…), inside of `running` of the consumer's guard. This is the producer's."""
+        if self._run is not None:
+            raise ConcurrentUseError(
+                "another run() is under way with this producer, which has one transaction at a time: each run() needs "
+                "a producer of its own, with its own transactional.id"
+            )
+        self._run = consumer._run
+        try:
+            yield
+        finally:
+            self._run = None
 
     @property
     def is_in_run(self) -> bool:

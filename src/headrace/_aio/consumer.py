@@ -235,7 +235,7 @@ class AsyncConsumer:
         :returns: the final progress. The last error of a handler, and errors of poll() and commit() that cannot be
             retried, are raised instead.
         """
-        from .produce.producer import AsyncProducer, check_transactional
+        from .produce.producer import AsyncProducer, check_transactional, lent_to_run
         from .run.options import RunSettings
         from .run.tasks import check_coroutine, run_tasks
 
@@ -257,7 +257,7 @@ class AsyncConsumer:
         )
         check_coroutine("Consumer", handler)
         self._poll_loop.check_free("run()")
-        with self._guard.running(asyncio.current_task()):
+        with self._guard.running(asyncio.current_task()), lent_to_run(producer, self._guard):
             return await run_tasks("Consumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
 
     # -- positions -----------------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ class Consumer(Threaded):
         progress_interval: float = 5.0,
         producer: Producer | None = None,
     ) -> Progress:
-        from .._aio.produce.producer import check_transactional
+        from .._aio.produce.producer import check_transactional, lent_to_run
         from .._aio.run.options import RunSettings
         from .producer import Producer
         from .run import check_plain, run_threads
@@ -223,7 +223,7 @@ class Consumer(Threaded):
         with self._alone():
             self._forget_interrupt()
             self._poll_loop.check_free("run()")
-            with self._guard.running():
+            with self._guard.running(), lent_to_run(producer, self._guard):
                 return run_threads("Consumer", self, lambda launch: self._parts.new_run(handler, settings, launch))
 
     # -- positions -----------------------------------------------------------------------------------------------

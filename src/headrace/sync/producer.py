@@ -203,6 +203,7 @@ class Producer:
         if parts.guard.is_forked:
             lifecycle.shut()
             return
+        parts.guard.check_end_of_producer()
         parts.begin_close()
         try:
             if parts.needs_abort:

@@ -112,7 +112,7 @@ class ProducerParts:
         return self._transactions("hand_over()").hand_over
 
     def _transactions(self, call: str) -> Transactions:
-        self.guard.check()
+        self.guard.check_transaction(call)
         if self.config.transactional_id is None:
             raise ConfigError(f"{call} needs a transactional.id")
         transactions = self.lifecycle.start().sender.transactions

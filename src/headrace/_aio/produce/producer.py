@@ -16,6 +16,7 @@ from ..._record_batch import Delivery
 from ...config.producer import ProducerConfig
 from ...errors import ConfigError, HeadraceError, ProducerFencedError, RequestTimeoutError
 from ...types import GroupMetadata, OffsetAndMetadata, PartitionInfo, ProducerRecord, TopicPartition
+from ..call_guard import CallGuard
 from ..flag import Flag
 from ..lifecycle import THREAD_END
 from .arguments import headers_of, timestamp_of
@@ -263,6 +264,7 @@ class AsyncProducer:
         if parts.guard.is_forked:
             lifecycle.shut()
             return
+        parts.guard.check_end_of_producer()
         parts.begin_close()
         try:
             if parts.needs_abort:
@@ -309,6 +311,11 @@ async def _performed(step: FlagWait | BlockingCall, *, is_short: bool) -> Any:
     except TimeoutError:
         raise step.error() from None
     return None
+
+
+def lent_to_run(producer: Any, consumer: CallGuard) -> contextlib.AbstractContextManager[None]:
+    """Around the run() of a consumer with this producer, or None."""
+    return contextlib.nullcontext() if producer is None else producer._parts.guard.lent_to(consumer)
 
 
 def check_transactional(producer: object, kind: type[Any]) -> None:

@@ -202,7 +202,7 @@ class ShareParts:
         if self._failures.next_due is not None:
             found = self._failures.due(time.monotonic(), is_last=is_last)
             if found is not None:
-                log.warning("%d records were not acknowledged, and will be delivered again. Last error: %s", *found)
+                log.warning("%d records were not acknowledged. Last error: %s", *found)
 
     def results(self, unsettled: set[TopicPartition]) -> tuple[Results, UnreturnedResults]:
         """What a commit() returns, and whom it tells so."""
