@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -52,6 +52,15 @@ class NumberedSending:
         assert places == [(number % PARTITIONS, number // PARTITIONS) for number in range(self.count)]
 
 
+def send_during(sending: NumberedSending, fault: Callable[[], object]) -> None:
+    """Sends before the fault, and until it has happened, however fast the machine is."""
+    happening = threading.Timer(0.05, fault)
+    happening.start()
+    sending.send(RECORDS)
+    while happening.is_alive():
+        sending.send(RECORDS // 10)
+
+
 def test_leaders_that_are_killed_and_restarted_cost_no_record_and_no_order(
     make_sync_producer: MakeProducer, whole_cluster: LocalBroker, cluster_admin: Admin
 ) -> None:
@@ -62,10 +71,7 @@ def test_leaders_that_are_killed_and_restarted_cost_no_record_and_no_order(
     for round_number in range(ROUNDS):
         cluster_admin.wait_in_sync(topic, 3, PARTITIONS)
         leader = cluster_admin.leader(topic, round_number % PARTITIONS)
-        killing = threading.Timer(0.05, whole_cluster.kill, (leader,))
-        killing.start()
-        sending.send(RECORDS)
-        killing.join()
+        send_during(sending, lambda leader=leader: whole_cluster.kill(leader))
         sending.send(RECORDS // 10)
         whole_cluster.restart(leader)
     sending.check(servers)
@@ -82,10 +88,8 @@ def test_a_leader_that_stays_dead_is_replaced_for_all_batches(
     sending = NumberedSending(producer, topic)
     sending.send(1)
     cluster_admin.wait_in_sync(topic, 3, PARTITIONS)
-    killing = threading.Timer(0.05, whole_cluster.kill, (cluster_admin.leader(topic),))
-    killing.start()
-    sending.send(RECORDS)
-    killing.join()
+    leader = cluster_admin.leader(topic)
+    send_during(sending, lambda: whole_cluster.kill(leader))
     sending.check(whole_cluster.bootstrap_servers)
 
 
