@@ -19,6 +19,7 @@ import math
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,16 @@ def call_to_the_end(run_callbacks: Callable[[], None]) -> None:
         raise failure
 
 
+class UserFunctions:
+    """They may refer to the client."""
+
+    def __init__(
+        self, on_stats: Callable[[dict[str, Any]], Any] | None, on_event: Callable[[Event], Any] | None
+    ) -> None:
+        self.on_stats = on_stats
+        self.on_event = on_event
+
+
 class Callbacks:
     """Of one client. `metrics` returns what on_stats gets, and raises HeadraceError when the client is closed."""
 
@@ -63,9 +74,11 @@ class Callbacks:
         on_event: Callable[[Event], Any] | None = None,
     ) -> None:
         self._metrics = metrics
-        self._on_stats = on_stats if interval > 0 else None
+        self._has_stats = on_stats is not None and interval > 0
+        self._has_events = on_event is not None
         self._interval = interval
-        self._on_event = on_event
+        self._own: UserFunctions | None = UserFunctions(on_stats, on_event)
+        self._functions = weakref.ref(self._own)
         self._queue: queue.SimpleQueue[Event | None] | None = (
             None  # its put() neither blocks nor fails, even in signals
         )
@@ -73,8 +86,15 @@ class Callbacks:
         self._has_dropped = False
         self._next_log = -math.inf  # belongs to the thread that has `_calling`
 
+    def hand_over(self) -> UserFunctions:
+        """To the client, which holds the functions from now on: this is held by threads, so the client would otherwise
+        never be collected if a function refers to it."""
+        own, self._own = self._own, None
+        assert own is not None
+        return own
+
     def start(self) -> None:
-        if self._queue is None and (self._on_event is not None or self._on_stats is not None):
+        if self._queue is None and (self._has_events or self._has_stats):
             found: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
             self._queue = found
             threading.Thread(target=self._serve, args=(found,), name="headrace-callbacks", daemon=True).start()
@@ -82,13 +102,14 @@ class Callbacks:
     def stop(self) -> None:
         found, self._queue = self._queue, None
         if found is not None:
+            self._own = self._own or self._functions()  # for what is still in the queue
             found.put(None)
 
     def report(self, event: Event) -> None:
         """Logs the event, and passes it to on_event."""
         log_event(event)
         found = self._queue
-        if found is None or self._on_event is None:
+        if found is None or not self._has_events:
             return
         if found.qsize() < MOST:
             self._has_dropped = False
@@ -98,7 +119,7 @@ class Callbacks:
             log.warning("on_event has not returned for %d events: further events are dropped until it does", MOST)
 
     def _serve(self, events: queue.SimpleQueue[Event | None]) -> None:
-        due = math.inf if self._on_stats is None else time.monotonic() + self._interval
+        due = math.inf if not self._has_stats else time.monotonic() + self._interval
         while True:
             try:
                 event = events.get(timeout=None if due == math.inf else max(0.0, due - time.monotonic()))
@@ -109,12 +130,18 @@ class Callbacks:
                 continue
             if event is None:
                 return
-            assert self._on_event is not None
-            self._call("on_event", self._on_event, event)
+            self._call_with_event(event)
+
+    def _call_with_event(self, event: Event) -> None:
+        functions = self._functions()
+        if functions is not None and functions.on_event is not None:
+            self._call("on_event", functions.on_event, event)
 
     def _call_with_stats(self) -> bool:
-        """False if the client is closed."""
-        assert self._on_stats is not None
+        """False if the client is closed or was dropped."""
+        functions = self._functions()
+        if functions is None or functions.on_stats is None:
+            return False
         try:
             stats = self._metrics()
         except HeadraceError:
@@ -123,7 +150,7 @@ class Callbacks:
             with self._calling:
                 self._log("metrics()", error)
             return True
-        self._call("on_stats", self._on_stats, stats)
+        self._call("on_stats", functions.on_stats, stats)
         return True
 
     def _call(self, name: str, function: Callable[[Any], Any], argument: Any) -> None:

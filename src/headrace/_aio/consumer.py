@@ -48,6 +48,7 @@ class AsyncConsumer:
         self._guard, self._buffer, self._group = parts.guard, parts.buffer, parts.group  # for poll(): fewer lookups
         self._poll_loop = parts.poll_loop
         self._listener: RebalanceListener | None = None
+        self._functions = parts.callbacks.hand_over()
         parts.lifecycle.watch(self)
 
     # -- subscription and assignment -----------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class ConsumerParts:
         self.group = group = _group_of(config, buffer, completions, committer)
         interval = config.statistics_interval_ms / 1000
         self.callbacks = callbacks = Callbacks(self.metrics, config.on_stats, interval, config.on_event)
+        config.forget_functions()
         if group is not None:
             group.report = callbacks.report
         create_runtime = _runtime_creator(config, buffer, group, committer, callbacks.report)

@@ -147,6 +147,12 @@ class ClientConfig(SecuritySettings):
         """Whether the program has set this setting, even to its default."""
         return name in self._given
 
+    def forget_functions(self) -> None:
+        """The client holds them: its threads have these settings, and the functions may refer to the client."""
+        for name in ("on_stats", "on_event"):
+            if hasattr(self, name):
+                object.__setattr__(self, name, None)
+
     def connection_settings(self) -> dict[str, Any]:
         """The settings with which a client of another kind connects to the same brokers in the same way."""
         fields = {field.name: field for field in dataclasses.fields(ClientConfig)}

@@ -7,10 +7,11 @@ import gc
 import pickle
 import threading
 import time
+from typing import Any
 
 import pytest
 
-from headrace import AsyncConsumer, Consumer, TopicPartition
+from headrace import AsyncConsumer, Consumer, Producer, ShareConsumer, TopicPartition
 from headrace._aio.clients import open_clients
 from headrace.errors import (
     ClosedError,
@@ -101,6 +102,36 @@ def test_a_consumer_that_is_dropped_without_close_warns_and_ends_its_threads(kin
     del consumer
     with pytest.warns(ResourceWarning, match=rf"^unclosed {kind.__name__}: .* Call close\(\)"):
         last.clear()  # no reference cycle keeps it alive until the garbage collector runs
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Consumer, "on_event"),
+        (Consumer, "on_stats"),
+        (ShareConsumer, "on_event"),
+        (ShareConsumer, "on_stats"),
+        (Producer, "on_stats"),
+    ],
+)
+def test_a_client_is_collected_with_the_object_whose_methods_it_calls(kind: type[Any], name: str) -> None:
+    class App:
+        def __init__(self) -> None:
+            settings: dict[str, Any] = {name: self.hear}
+            settings |= {"statistics_interval_ms": 3_600_000} if name == "on_stats" else {}
+            settings |= {} if kind is Producer else {"group_id": "g"}
+            self.client = kind(bootstrap_servers="127.0.0.1:1", **settings)
+            self.client._parts.lifecycle.start()
+
+        def hear(self, news: Any) -> None: ...
+
+    app = App()
+    thread = app.client._parts.lifecycle.portal._server.thread
+    del app
+    with pytest.warns(ResourceWarning, match="^unclosed"):
+        gc.collect()
     thread.join(60)
     assert not thread.is_alive()
 

@@ -40,12 +40,14 @@ class ProducerParts:
     def __init__(self, config: ProducerConfig) -> None:
         self.config = config
         self.accumulator = accumulator = Accumulator(config)
+        self.callbacks = Callbacks(self._stats, config.on_stats, config.statistics_interval_ms / 1000)
+        config.forget_functions()
         self.lifecycle: Lifecycle[ProducerRuntime] = Lifecycle(
             PollSignal(),
             lambda: ProducerRuntime(config, accumulator),
             role="producer",
             unclosed=_UNCLOSED,
-            callbacks=Callbacks(self._stats, config.on_stats, config.statistics_interval_ms / 1000),
+            callbacks=self.callbacks,
         )
         self.lifecycle.end_dropped = self.end_dropped
         self.guard = self.lifecycle.guard

@@ -47,6 +47,7 @@ class AsyncProducer:
     def __init__(self, config: Mapping[str, Any] | None = None, /, **settings: Any) -> None:
         self._parts = parts = ProducerParts(ProducerConfig.parse(config, **settings))
         self._open = parts.open
+        self._functions = parts.callbacks.hand_over()
         parts.lifecycle.watch(self)
 
     async def send(

@@ -45,6 +45,7 @@ class AsyncShareConsumer:
         self._parts = parts = ShareParts(ShareConsumerConfig.parse(config, **settings))
         self._guard, self._buffer = parts.guard, parts.buffer
         self._callback: Held[AcknowledgementCallback] | None = None
+        self._functions = parts.callbacks.hand_over()
         parts.lifecycle.watch(self)
 
     def subscribe(self, topics: Iterable[str]) -> None:

@@ -45,6 +45,7 @@ class ShareParts:
         self.buffer = buffer = ShareFetchBuffer(config)
         interval = config.statistics_interval_ms / 1000
         self.callbacks = callbacks = Callbacks(self.metrics, config.on_stats, interval, config.on_event)
+        config.forget_functions()
         buffer.report = callbacks.report
         self.lifecycle = Lifecycle(buffer.poll_signal, lambda: ShareRuntime(config, buffer), callbacks=callbacks)
         self.lifecycle.end_dropped = self.stop_background
