@@ -47,7 +47,7 @@ class AsyncConsumer:
         self._parts = parts = ConsumerParts(ConsumerConfig.parse(config, **settings))
         self._guard, self._buffer, self._group = parts.guard, parts.buffer, parts.group  # for poll(): fewer lookups
         self._poll_loop = parts.poll_loop
-        self._listener: RebalanceListener | None = None
+        self._listeners: tuple[RebalanceListener | None, ...] = ()
         self._functions = parts.callbacks.hand_over()
         parts.lifecycle.watch(self)
 
@@ -67,8 +67,10 @@ class AsyncConsumer:
         one, as always with group.protocol=classic, by this client. Replaces the previous subscription.
         """
         self._guard.check_change("subscribe()")
+        # The parts do not hold it. Ctrl-C may come before or after they have replaced the last one.
+        self._listeners = (*self._listeners, listener)
         self._parts.subscriptions.subscribe(topics, pattern, listener)
-        self._listener = listener  # the parts do not hold it
+        self._listeners = (listener,)
 
     def subscription(self) -> set[str]:
         """The subscribed topics; for a pattern, those that match it now."""
