@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from headrace._aio import poll_signal as poll_signal_module
 from headrace._aio.call_guard import CallGuard
 from headrace._aio.poll_signal import PollSignal
 from headrace._aio.portal import Portal
@@ -31,6 +32,7 @@ def test_a_notification_wakes_a_waiting_thread() -> None:
     started = time.monotonic()
     poll_signal.wait(LONG)
     assert time.monotonic() - started < LONG / 2
+    assert not poll_signal.is_awaited
 
 
 def test_a_notification_before_the_wait_is_remembered_until_it_is_cleared() -> None:
@@ -42,6 +44,29 @@ def test_a_notification_before_the_wait_is_remembered_until_it_is_cleared() -> N
     started = time.monotonic()
     poll_signal.wait(0.02)
     assert time.monotonic() - started >= 0.02
+
+
+def test_a_notification_wakes_a_thread_that_waits_for_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poll_signal_module, "_LONG_SLEEP", LONG)
+    poll_signal = PollSignal()
+    assert not poll_signal.is_awaited
+    for _ in range(2):  # the second wait uses what the first one has created
+        waiting = threading.Thread(target=poll_signal.wait_receiving, args=([], LONG), daemon=True)
+        waiting.start()
+        wait_for("the thread waits", lambda: poll_signal.is_awaited, timeout=10.0)
+        poll_signal.notify()
+        waiting.join(LONG / 5)
+        assert not waiting.is_alive()
+        assert not poll_signal.is_awaited
+        poll_signal.clear()
+
+
+def test_a_notification_before_a_wait_for_responses_is_remembered() -> None:
+    poll_signal = PollSignal()
+    poll_signal.notify()
+    started = time.monotonic()
+    assert poll_signal.wait_receiving([], LONG) is None
+    assert time.monotonic() - started < 0.4, "even the main thread would wait for longer"
 
 
 def test_only_the_main_thread_interrupts_its_wait_to_look_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
