@@ -185,6 +185,13 @@ def test_a_guard_refuses_calls_in_a_forked_child() -> None:
     guard.check()
 
 
+def test_a_guard_knows_when_a_run_has_ended() -> None:
+    guard = CallGuard()
+    with guard.running():
+        assert guard.is_in_run
+    assert not guard.is_in_run
+
+
 def test_two_wakeups_are_raised_once() -> None:
     guard = CallGuard()
     guard.consume_wakeup()
