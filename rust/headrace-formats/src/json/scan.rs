@@ -152,13 +152,25 @@ impl<'a> Cursor<'a> {
         if self.peek() == Some(b'\'') {
             return self.single_quoted();
         }
-        debug_assert_eq!(self.peek(), Some(b'"'));
+        self.quoted_by::<b'"'>()
+    }
+
+    #[cold]
+    fn single_quoted(&mut self) -> Result<Quoted<'a>> {
+        self.quoted_by::<b'\''>()
+    }
+
+    #[inline(always)]
+    fn quoted_by<const QUOTE: u8>(&mut self) -> Result<Quoted<'a>> {
+        debug_assert_eq!(self.peek(), Some(QUOTE));
         let begin = self.at + 1;
         let mut at = begin;
         let mut has_escapes = false;
         loop {
-            // Eight bytes at a time, up to one that needs a closer look.
-            while let Some(chunk) = self.bytes.get(at..at + 8) {
+            // Eight bytes at a time, up to one that needs a closer look. Single quotes are rare: JSON does not have them.
+            while QUOTE == b'"'
+                && let Some(chunk) = self.bytes.get(at..at + 8)
+            {
                 let special = special_bytes(u64::from_le_bytes(chunk.try_into().unwrap_or_default()));
                 if special != 0 {
                     at += (special.trailing_zeros() / 8) as usize;
@@ -167,34 +179,7 @@ impl<'a> Cursor<'a> {
                 at += 8;
             }
             match self.bytes.get(at) {
-                Some(b'"') => break,
-                Some(b'\\') => {
-                    has_escapes = true;
-                    at += 2;
-                }
-                Some(0..0x20) => {
-                    self.at = at;
-                    return Err(self.invalid("a string without control characters"));
-                }
-                Some(_) => at += 1,
-                None => {
-                    self.at = self.bytes.len();
-                    return Err(self.invalid("the end of a string"));
-                }
-            }
-        }
-        self.at = at + 1;
-        Ok(Quoted { raw: &self.bytes[begin..at], has_escapes })
-    }
-
-    #[cold]
-    fn single_quoted(&mut self) -> Result<Quoted<'a>> {
-        let begin = self.at + 1;
-        let mut at = begin;
-        let mut has_escapes = false;
-        loop {
-            match self.bytes.get(at) {
-                Some(b'\'') => break,
+                Some(&byte) if byte == QUOTE => break,
                 Some(b'\\') => {
                     has_escapes = true;
                     at += 2;
